@@ -1,0 +1,209 @@
+"""The command line. Handlers translate; each imports what it needs when it is called.
+
+Exit status: 0 done, 1 a gate or a run failed, 2 bad input, told in one line on stderr.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kronos import __version__
+from kronos.errors import KronosError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kronos.config import RunConfig
+
+app = typer.Typer(
+    help="Train, predict and plan with Kronos, a foundation model for candlesticks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Bars = Annotated[str, typer.Option(help='A CSV of bars, or "ibm": the shipped daily bars.')]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: the card if any.")]
+
+
+def main() -> None:
+    """Run the command line; what a user can mend ends in one line and exit status 2."""
+    try:
+        app()
+    except KronosError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+
+
+def _fail(message: str) -> None:
+    print(f"kronos: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version")] = False) -> None:
+    if version:
+        typer.echo(f"kronos {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(help="A recipe (baseline, small-gpu, ...) or a YAML.")],
+    model: Annotated[str | None, typer.Option(help="tiny, mini, small, base or large.")] = None,
+    bars: Annotated[str | None, typer.Option(help="A CSV of bars; default: the recipe's.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="training.batch_size=16, ...")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The run's folder is made in here.")] = Path("runs"),
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train tokenizer and forecaster, or fine-tune a pretrained forecaster, on bars."""
+    run = _run_config(config, model, bars, overrides or [])
+    from kronos.measure import default_device
+    from kronos.train import train as train_run
+
+    with _training_bar() as show:
+        results = train_run(run, out / run.name, device=device or default_device(), show=show)
+    if as_json:
+        typer.echo(json.dumps([_plain(result) for result in results], indent=2))
+        return
+    for result in results:
+        typer.echo(
+            f"{result.part}: validation loss {result.first_validation:.6g} -> "
+            f"{result.best_validation:.6g} at step {result.best_step}; {result.folder}"
+        )
+
+
+@app.command()
+def predict(
+    horizon: Annotated[int, typer.Option(help="Bars to forecast.")],
+    bars: Bars = "ibm",
+    model: Annotated[str, typer.Option(help='"tiny" or the folder of a run.')] = "tiny",
+    window: Annotated[int, typer.Option(help="Latest bars to look back on.")] = 400,
+    paths: Annotated[int, typer.Option(help="Sampled paths to average.")] = 1,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Share of probability to sample from.")] = 0.9,
+    seed: Annotated[int, typer.Option()] = 0,
+    out: Annotated[Path | None, typer.Option(help="A CSV to write; default: stdout.")] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast the bars that follow a file of bars."""
+    import pandas as pd
+
+    from kronos.checkpoint import load_predictor
+    from kronos.data.sessions import future_timestamps
+
+    history = _read_bars(bars).iloc[-_at_least_one("--window", window) :]
+    future = future_timestamps(pd.DatetimeIndex(history.index), horizon)
+    forecast = load_predictor(model, device).predict(
+        history,
+        history.index,
+        future,
+        horizon,
+        T=temperature,
+        top_p=top_p,
+        sample_count=paths,
+        verbose=sys.stderr.isatty(),
+        seed=seed,
+    )
+    _write_forecast(forecast, out, as_json)
+
+
+@app.command()
+def gpus(as_json: AsJson = False) -> None:
+    """List the cards of this machine and of the catalogue."""
+    from kronos.hardware import CATALOGUE, live_gpus
+    from kronos.report import card_table
+
+    live, reason = live_gpus()
+    if as_json:
+        cards = [_plain(card) for card in CATALOGUE.values()]
+        live_cards = [_plain(gpu) for gpu in live]
+        typer.echo(json.dumps({"live": live_cards, "reason": reason, "catalogue": cards}, indent=2))
+        return
+    typer.echo("This machine")
+    typer.echo(card_table([_plain(gpu) for gpu in live]) if live else f"no card ({reason})")
+    typer.echo("\nCatalogue")
+    typer.echo(card_table([_plain(card) for card in CATALOGUE.values()]))
+
+
+def _run_config(
+    name: str, model: str | None, bars: str | None, overrides: list[str]
+) -> "RunConfig":
+    from kronos.config import load_config
+    from kronos.recipes import model_shape, recipe
+
+    run = load_config(Path(name)) if name.endswith((".yaml", ".yml")) else recipe(name)
+    if model is not None:
+        run = run.model_copy(update={"model": model_shape(model)})
+    if bars is not None:
+        run = run.model_copy(update={"data": run.data.model_copy(update={"bars": bars})})
+    return run.with_overrides(overrides)
+
+
+@contextmanager
+def _training_bar() -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(progress: Any) -> None:
+            if progress.part not in tasks:
+                tasks[progress.part] = bar.add_task(progress.part, total=progress.steps)
+            best = "-" if progress.best is None else f"{progress.best:.4f}"
+            text = (
+                f"{progress.part} loss {progress.loss:.4f} best {best} "
+                f"{progress.steps_per_hour:,.0f} steps/h"
+            )
+            bar.update(tasks[progress.part], completed=progress.step, description=text)
+
+        yield show
+
+
+def _read_bars(name: str) -> "pd.DataFrame":
+    from kronos import samples
+    from kronos.data import read_bars
+
+    return read_bars(samples.ibm_daily() if name == "ibm" else name)
+
+
+def _write_forecast(forecast: "pd.DataFrame", out: Path | None, as_json: bool) -> None:
+    from kronos.files import write_text
+
+    if as_json:
+        text = forecast.to_json(orient="table", index=True) + "\n"
+    else:
+        text = forecast.to_csv(index_label="timestamps", float_format="%.9g", lineterminator="\n")
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
+
+
+def _at_least_one(option: str, value: int) -> int:
+    if value < 1:
+        from kronos.errors import ConfigError
+
+        raise ConfigError(f"{option} must be at least 1, got {value}")
+    return value
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        name: str(field) if isinstance(field, Path) else field
+        for name, field in asdict(value).items()
+    }

@@ -1,0 +1,243 @@
+"""Frozen, torch-free descriptions of a run; read from YAML, validated once, here.
+
+A run is a model shape, the bars, how to train and how to score. `recipes.py` names some.
+"""
+
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kronos.errors import ConfigError
+
+Precision = Literal["float32", "bf16"]
+Checkpointing = Literal["off", "block"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TokenizerShape(_Frozen):
+    """Constructor arguments of `KronosTokenizer`, named as in its config.json."""
+
+    d_in: int = 6
+    d_model: int
+    n_heads: int
+    ff_dim: int
+    n_enc_layers: int
+    n_dec_layers: int
+    ffn_dropout_p: float = 0.0
+    attn_dropout_p: float = 0.0
+    resid_dropout_p: float = 0.0
+    s1_bits: int
+    s2_bits: int
+    beta: float = 0.05
+    gamma0: float = 1.0
+    gamma: float = 1.1
+    zeta: float = 0.05
+    group_size: int
+
+
+class ForecasterShape(_Frozen):
+    """Constructor arguments of `Kronos`, named as in its config.json."""
+
+    s1_bits: int
+    s2_bits: int
+    n_layers: int
+    d_model: int
+    n_heads: int
+    ff_dim: int
+    ffn_dropout_p: float = 0.0
+    attn_dropout_p: float = 0.0
+    resid_dropout_p: float = 0.0
+    token_dropout_p: float = 0.0
+    learn_te: bool = True
+
+
+class ModelConfig(_Frozen):
+    """A tokenizer and the forecaster over its tokens."""
+
+    name: str
+    tokenizer: TokenizerShape
+    forecaster: ForecasterShape
+    max_context: int = Field(gt=0)
+    """Tokens the forecaster looks back on when it predicts."""
+    pretrained: str | None = None
+    """Where weights come from: "tiny" (shipped), a folder that holds the folders `tokenizer`
+    and `forecaster`, or None to start from scratch."""
+
+    @model_validator(mode="after")
+    def _bits_agree(self) -> Self:
+        ours, theirs = self.tokenizer, self.forecaster
+        if (ours.s1_bits, ours.s2_bits) != (theirs.s1_bits, theirs.s2_bits):
+            raise ValueError(
+                "tokenizer and forecaster must have the same s1_bits and s2_bits, got "
+                f"{ours.s1_bits}+{ours.s2_bits} and {theirs.s1_bits}+{theirs.s2_bits}"
+            )
+        return self
+
+
+class DataConfig(_Frozen):
+    """The bars and how they are divided."""
+
+    bars: str = "ibm"
+    """A file, or "ibm": the daily bars shipped with the package."""
+    validation_share: float = Field(0.17, gt=0, lt=1)
+    """Share of the bars, the latest ones, that no training sample may contain."""
+
+
+class TrainingConfig(_Frozen):
+    """One training step, and how many of them."""
+
+    window: int = Field(gt=0)
+    """Bars a sample looks back on; its normalisation comes from them alone."""
+    horizon: int = Field(gt=0)
+    """Bars to forecast behind the window."""
+    batch_size: int = Field(gt=0)
+    """Samples of one forward and backward pass, a micro-batch."""
+    accumulation: int = Field(1, gt=0)
+    """Micro-batches whose gradients make one step."""
+    precision: Precision = "float32"
+    """"bf16" is mixed precision: bfloat16 autocast over float32 weights."""
+    checkpointing: Checkpointing = "off"
+    """"block" recomputes each transformer block's activations in the backward pass."""
+    steps: int = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["constant", "one-cycle"] = "constant"
+    weight_decay: float = Field(0.1, ge=0)
+    max_grad_norm: float = Field(3.0, gt=0)
+    teacher_forcing: bool = False
+    """Condition s2 on the true s1 instead of a sampled one while training."""
+    validate_every: int = Field(100, gt=0)
+    """Steps between two looks at the validation loss."""
+    seed: int = Field(0, ge=0)
+
+
+class ScoringConfig(_Frozen):
+    """How forecasts of the validation bars are made and scored."""
+
+    windows: int = Field(48, gt=0)
+    """Forecasts, spread evenly over the validation bars."""
+    sample_count: int = Field(4, gt=0)
+    """Sampled paths whose mean is one forecast."""
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(0.9, gt=0, le=1)
+    seed: int = Field(0, ge=0)
+
+
+class RunConfig(_Frozen):
+    """A whole run."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    model: ModelConfig
+    data: DataConfig = DataConfig()
+    training: TrainingConfig
+    scoring: ScoringConfig = ScoringConfig()
+
+    def sha256(self) -> str:
+        """Digest of every setting, for golden files and run records."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def with_overrides(self, overrides: list[str]) -> "RunConfig":
+        """A copy with settings such as "training.batch_size=16" replaced.
+
+        Raises:
+            ConfigError: an unknown setting (the nearest is named) or a value against the rules.
+        """
+        settings = self.model_dump(mode="json")
+        for override in overrides:
+            key, equals, text = override.partition("=")
+            if not equals:
+                raise ConfigError(f"--set takes section.setting=value, got {override!r}")
+            _replace(settings, key.strip().split("."), _parse_value(override, text))
+        return validated(settings, source="--set")
+
+
+_RECIPE_KEY: Final = "recipe"
+
+
+def load_config(path: Path) -> RunConfig:
+    """Read a run from YAML: a whole one, or `recipe: NAME` with what differs from it.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is unknown or against the rules.
+    """
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"cannot read the configuration {path}: {reason}") from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: a configuration is a mapping of sections, got {settings!r:.60}")
+    if _RECIPE_KEY in settings:
+        from kronos.recipes import recipe  # recipes stand on this module
+
+        base = recipe(str(settings.pop(_RECIPE_KEY))).model_dump(mode="json")
+        for key, value in settings.items():
+            _merge(base, [str(key)], value)
+        settings = base
+    return validated(settings, source=str(path))
+
+
+def validated(settings: dict[str, Any], *, source: str) -> RunConfig:
+    """A run from plain values; the first broken rule becomes one line.
+
+    Raises:
+        ConfigError: a setting is missing, unknown or against its rule.
+    """
+    try:
+        return RunConfig.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "configuration"
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"{source}: {_unknown(first['loc'])}") from error
+        raise ConfigError(
+            f"{source}: {where}: {first['msg']}, got {first['input']!r:.60}"
+        ) from error
+
+
+def _parse_value(override: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set cannot read the value of {override!r}") from error
+
+
+def _merge(settings: dict[str, Any], path: list[str], value: Any) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _merge(settings, [*path, str(key)], inner)
+    else:
+        _replace(settings, path, value)
+
+
+def _replace(settings: dict[str, Any], path: list[str], value: Any) -> None:
+    section = settings
+    for depth, part in enumerate(path):
+        if not isinstance(section, dict) or part not in section:
+            raise ConfigError(_unknown(tuple(path[: depth + 1])))
+        if depth < len(path) - 1:
+            section = section[part]
+    section[path[-1]] = value
+
+
+def _unknown(location: tuple[Any, ...]) -> str:
+    name = ".".join(str(part) for part in location)
+    near = difflib.get_close_matches(name, _setting_names(RunConfig), n=1, cutoff=0.5)
+    return f"no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _setting_names(model: type[BaseModel], prefix: str = "") -> list[str]:
+    names = []
+    for name, field in model.model_fields.items():
+        names.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            names += _setting_names(field.annotation, f"{prefix}{name}.")
+    return names

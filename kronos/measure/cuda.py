@@ -1,0 +1,112 @@
+"""The card's side of measuring: every question the project asks of torch.cuda, on one screen.
+
+A fake with the same few functions can stand in for `torch.cuda` and NVML, which is how this
+file is checked where there is no card.
+"""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from kronos.errors import MeasurementError
+from kronos.hardware import format_size, process_footprint
+
+
+class CudaCard:
+    """One CUDA device: its memory, its peaks and its queue."""
+
+    def __init__(self, index: int = 0, *, cuda: Any = torch.cuda, nvml: Any = None) -> None:
+        self.index = index
+        self._cuda = cuda
+        self._nvml = nvml
+        properties = cuda.get_device_properties(index)
+        self.name: str = properties.name
+        self.total_memory: int = properties.total_memory
+        self._uuid = f"GPU-{properties.uuid}"
+
+    def synchronize(self) -> None:
+        """Wait until the card has done all that was queued."""
+        self._cuda.synchronize(self.index)
+
+    def start_peaks(self) -> None:
+        """Give cached memory back and start the peaks afresh from what is alive now."""
+        gc.collect()
+        self._cuda.empty_cache()
+        self._cuda.reset_peak_memory_stats(self.index)
+
+    def peak_allocated(self) -> int:
+        """Largest bytes of live blocks since `start_peaks`."""
+        return int(self._cuda.max_memory_allocated(self.index))
+
+    def peak_reserved(self) -> int:
+        """Largest bytes of the allocator's segments since `start_peaks`."""
+        return int(self._cuda.max_memory_reserved(self.index))
+
+    def context(self) -> tuple[int | None, str | None]:
+        """Bytes this process holds outside the allocator, or None and why."""
+        footprint, reason = process_footprint(self._uuid, os.getpid(), self._nvml)
+        if footprint is None:
+            return None, reason
+        return footprint - int(self._cuda.memory_reserved(self.index)), None
+
+    @contextmanager
+    def capped(self, budget: int) -> Iterator[None]:
+        """Let the allocator hold no more than `budget` less the context while inside.
+
+        An overrun is then torch.OutOfMemoryError. The fraction bounds the allocator of this
+        process only, which is why the context is taken off first.
+
+        Raises:
+            MeasurementError: the context alone does not fit the budget.
+        """
+        self._cuda.synchronize(self.index)
+        context = self.context()[0] or 0
+        room = budget - context
+        if room <= 0:
+            raise MeasurementError(
+                f"the CUDA context takes {format_size(context)}, more than the budget of "
+                f"{format_size(budget)}; raise the budget"
+            )
+        fraction = min(1.0, room / self.total_memory)
+        self._cuda.set_per_process_memory_fraction(fraction, self.index)
+        try:
+            yield
+        finally:
+            self._cuda.set_per_process_memory_fraction(1.0, self.index)
+
+
+def card_of(device: str) -> CudaCard | None:
+    """The card behind a device text ("cuda", "cuda:1"), or None for "cpu".
+
+    Raises:
+        MeasurementError: another kind of device, or a card that is not there.
+    """
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return None
+    if kind != "cuda":
+        raise MeasurementError(f"devices are cpu, cuda or cuda:N; got {device!r}")
+    count = torch.cuda.device_count()
+    if int(index or 0) >= count:
+        raise MeasurementError(f"no {device}: PyTorch sees {count} CUDA device(s); use cpu")
+    return CudaCard(int(index or 0))
+
+
+def default_device() -> str:
+    """ "cuda" where PyTorch sees a card, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_profile() -> str:
+    """The kind of the default device and which one it is: "cuda-nvidia-h200", "cpu-avx512".
+
+    On a CPU the vector instructions decide how precisions compare in speed.
+    """
+    if default_device() == "cuda":
+        name = CudaCard().name.lower()
+        return "cuda-" + "-".join(name.split())
+    return f"cpu-{torch.backends.cpu.get_cpu_capability().lower().replace(' ', '-')}"

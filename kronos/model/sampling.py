@@ -1,0 +1,115 @@
+"""Drawing ids from logits: temperature, top-k and top-p.
+
+Axes: P paths, V ids, S steps.
+"""
+
+import hashlib
+import math
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kronos.errors import ConfigError
+
+_SMALLEST_T = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How an id is drawn. Top-k and top-p are both applied, top-k first."""
+
+    T: float = 1.0
+    """Temperature; 0 takes the likeliest id."""
+    top_k: int | None = None
+    """Only the k likeliest ids; None or 0 is off, 1 takes the likeliest."""
+    top_p: float | None = None
+    """Only the likeliest ids that together reach the probability p; None or 1 is off."""
+
+    def __post_init__(self) -> None:
+        _number_between("T", self.T, 0.0, math.inf)
+        if self.top_k is not None:
+            count("top_k", self.top_k, minimum=0)
+        if self.top_p is not None:
+            _number_between("top_p", self.top_p, 0.0, 1.0)
+
+    @property
+    def greedy(self) -> bool:
+        """True where chance plays no part."""
+        return self.T < _SMALLEST_T or self.top_k == 1
+
+
+def sample_ids(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> Tensor:
+    """One id for each row of logits (P, V); (P,) int64.
+
+    `uniforms` (P,): numbers in [0, 1) that decide, by inverting the distribution function over
+    the ids from the likeliest down. So a row's id depends on its own logits and number alone.
+    """
+    logits = logits.float()
+    if sampling.greedy:
+        return logits.argmax(-1)
+    logits = (logits - logits.amax(-1, keepdim=True)) / sampling.T  # no overflow at a tiny T
+    ranked, order = _rank(logits, sampling.top_k, sampling.top_p)
+    reached = torch.softmax(ranked, dim=-1).cumsum(-1)  # P V
+    passed = reached <= uniforms[:, None].to(reached) * reached[:, -1:]
+    # The dropped ids stand last and weigh nothing; rounding must not reach them either.
+    last = ranked.isfinite().sum(-1) - 1
+    rank = torch.minimum(passed.sum(-1), last)
+    return order.gather(-1, rank[:, None])[:, 0]
+
+
+def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
+    """Logits (..., V) with -inf where top-k, or top-p among what top-k left, drops an id.
+
+    An id survives top-p while the ids above it sum up to p at most, so the likeliest always
+    does. Among equal logits the lower id ranks first.
+    """
+    ranked, order = _rank(logits, top_k, top_p)
+    return torch.empty_like(ranked).scatter_(-1, order, ranked)
+
+
+def path_uniforms(seed: int, path: int, steps: int) -> Tensor:
+    """(S, 2) numbers in [0, 1) for the coarse and the fine id of each step of one path.
+
+    Every path has a generator of its own, on the CPU: the numbers depend on the seed and the
+    path's number only, not on the batch, the device or what was drawn before. A longer path
+    begins with the numbers of a shorter one.
+    """
+    digest = hashlib.sha256(f"{seed}/{path}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    return torch.rand(steps, 2, generator=generator)
+
+
+def count(name: str, value: int, minimum: int) -> int:
+    """`value` as an int of at least `minimum`; ConfigError otherwise."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = minimum - 1
+    if isinstance(value, bool) or number < minimum:
+        raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
+    return number
+
+
+def _rank(logits: Tensor, top_k: int | None, top_p: float | None) -> tuple[Tensor, Tensor]:
+    """Logits from the likeliest down, -inf where dropped, and the ids in that order."""
+    ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+    ranks = torch.arange(logits.shape[-1], device=logits.device)
+    if top_k:
+        ranked = ranked.masked_fill(ranks >= top_k, -math.inf)
+    if top_p is not None and top_p < 1.0:
+        chances = torch.softmax(ranked, dim=-1)
+        above = chances.cumsum(-1).roll(1, dims=-1)  # what the ids ranked higher sum up to
+        ranked = ranked.masked_fill((above > top_p) & (ranks > 0), -math.inf)
+    return ranked, order
+
+
+def _number_between(name: str, value: float, low: float, high: float) -> None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (low <= number <= high and math.isfinite(number)) or isinstance(value, bool):
+        limits = f"between {low:g} and {high:g}" if math.isfinite(high) else f"{low:g} or more"
+        raise ConfigError(f"{name} must be a number, {limits}, got {value!r}")

@@ -1,0 +1,6 @@
+"""Reports from plain values: tables for terminals, Markdown, CSV, JSON and one HTML page."""
+
+from kronos.report.files import write_report
+from kronos.report.tables import capacity_table, card_table
+
+__all__ = ["capacity_table", "card_table", "write_report"]

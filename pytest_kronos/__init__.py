@@ -1,0 +1,1 @@
+"""Kronos pytest plugin."""

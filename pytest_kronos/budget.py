@@ -1,0 +1,236 @@
+"""Memory against a budget: measured on a card, estimated elsewhere. No pytest; torch when used."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kronos.hardware import Card, format_size
+from pytest_kronos.verdicts import Finding, Record, Verdict, raise_failures
+
+if TYPE_CHECKING:
+    from kronos.capacity import Build, MemoryEstimate, Step
+    from kronos.measure import MemoryReading
+
+_SHOWN_PARTS: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """Peaks of one run, in bytes, with their source."""
+
+    source: str
+    """"measured" or "estimated"."""
+    device: str
+    peak_allocated: int
+    peak_reserved: int | None
+    context: int | None
+    breakdown: Mapping[str, int]
+    """What fills the reserved peak, where that is known."""
+    where: str
+    """Phase and operator of the peak, where that is known."""
+
+    @property
+    def footprint(self) -> int | None:
+        """Context plus reserved, or None where either could not be read."""
+        if self.context is None or self.peak_reserved is None:
+            return None
+        return self.context + self.peak_reserved
+
+    def describe_peak(self) -> str:
+        """What fills the card at the peak, largest first."""
+        parts = dict(self.breakdown)
+        if self.context is not None:
+            parts["CUDA context"] = self.context
+        largest = sorted(parts.items(), key=lambda part: -part[1])[:_SHOWN_PARTS]
+        listed = ", ".join(f"{name} {format_size(size)}" for name, size in largest)
+        return f"at the peak{self.where}: {listed}"
+
+
+def usage_of(reading: "MemoryReading", card: Card | None) -> Usage:
+    """A card's reading as it is; a CPU's as the estimate for `card`."""
+    if reading.device != "cpu":
+        return Usage(
+            source="measured",
+            device=reading.device,
+            peak_allocated=reading.peak_allocated,
+            peak_reserved=reading.peak_reserved,
+            context=reading.context,
+            breakdown={"reserved by the allocator": reading.peak_reserved or 0},
+            where="",
+        )
+    from kronos.capacity import estimate_from_cpu
+
+    return usage_of_estimate(estimate_from_cpu(reading, card), card)
+
+
+def usage_of_estimate(estimate: "MemoryEstimate", card: Card | None) -> Usage:
+    """An estimate in the same words as a measurement."""
+    return Usage(
+        source="estimated",
+        device=card.name if card else "a CUDA card",
+        peak_allocated=estimate.peak_allocated,
+        peak_reserved=estimate.peak_reserved,
+        context=estimate.context,
+        breakdown=estimate.breakdown,
+        where=f" ({estimate.peak_phase}, {estimate.peak_op})",
+    )
+
+
+def judge_budget(usage: Usage, limit: int | None) -> Finding:
+    """Judge a footprint against a limit in bytes; exactly the limit fits."""
+    if usage.peak_allocated == 0 or not any(usage.breakdown.values()):
+        return Finding(
+            "memory", Verdict.NOT_MEASURED, "no tensor was seen, so nothing was measured"
+        )
+    if usage.footprint is None:
+        return Finding(
+            "memory", Verdict.NOT_MEASURED, f"the footprint on {usage.device} could not be read"
+        )
+    text = f"footprint {format_size(usage.footprint)} ({usage.source})"
+    if limit is None:
+        return Finding("memory", Verdict.PASS, f"{text}, no budget")
+    if usage.footprint <= limit:
+        return Finding("memory", Verdict.PASS, f"{text} fits the limit of {format_size(limit)}")
+    excess = format_size(usage.footprint - limit)
+    return Finding(
+        "memory",
+        Verdict.REGRESSION,
+        f"limit {format_size(limit)}, {text}, excess {excess}; {usage.describe_peak()}",
+    )
+
+
+def judge_growth(usage: Usage, golden: float | None, limit: float) -> Finding:
+    """Judge the allocated peak against the golden's."""
+    if golden is None or not golden > 0:
+        return Finding(
+            "memory", Verdict.REGRESSION, f"the golden's peak_allocated_bytes is {golden}"
+        )
+    growth = usage.peak_allocated / golden - 1
+    text = (
+        f"allocated peak {format_size(usage.peak_allocated)} against {format_size(int(golden))}, "
+        f"{growth:+.2%}"
+    )
+    if growth > limit:
+        return Finding(
+            "memory",
+            Verdict.REGRESSION,
+            f"{text}; the limit is {limit:+.0%}; {usage.describe_peak()}",
+        )
+    return Finding("memory", Verdict.IMPROVEMENT if growth < -limit else Verdict.PASS, text)
+
+
+def note_usage(record: Record, usage: Usage, limit: int | None) -> None:
+    """Put what was found of memory into a test's record; of several, the largest stays."""
+    record.findings.append(judge_budget(usage, limit))
+    if (record.footprint_bytes or -1) > (usage.footprint or 0):
+        return
+    record.device = usage.device
+    record.memory_source = usage.source
+    record.footprint_bytes = usage.footprint
+    record.budget_bytes = limit
+    record.peak_allocated_bytes = usage.peak_allocated
+    record.peak_reserved_bytes = usage.peak_reserved
+    record.breakdown = dict(usage.breakdown)
+
+
+class MemoryWatch:
+    """Meters what runs inside; on a card under a real cap, so that an overrun is an error."""
+
+    def __init__(self, limit: int | None, card: Card | None) -> None:
+        from kronos.measure import MemoryMeter, card_of, default_device
+
+        self.device = default_device()
+        self._card = card
+        self._limit = limit
+        self._live = card_of(self.device)
+        self._meter = MemoryMeter(self.device, card=self._live)
+        self._stack = ExitStack()
+
+    def start(self) -> None:
+        """Begin metering."""
+        self._stack.enter_context(self._meter)
+        if self._live and self._limit is not None:
+            self._stack.enter_context(self._live.capped(self._limit))
+
+    def stop(self) -> Usage:
+        """End metering and give what was used."""
+        self.abandon()
+        return usage_of(self._meter.reading, self._card)
+
+    def abandon(self) -> None:
+        """End metering."""
+        self._stack.close()
+
+
+class GpuBudget:
+    """The fixture `gpu_budget`: promises about the memory of a card.
+
+    Example:
+        >>> def test_fits(gpu_budget):
+        ...     gpu_budget.check(build)      # build(device) -> step
+    """
+
+    def __init__(self, limit: int | None, card: Card | None, record: Record) -> None:
+        self.limit = limit
+        """Bytes a test may take; the tighter one of marker and option, None without either."""
+        self._card = card
+        self._record = record
+
+    @contextmanager
+    def measure(self, label: str = "") -> Iterator[None]:
+        """Meter what runs inside and judge it.
+
+        Raises:
+            GateFailure: the footprint exceeds the limit.
+        """
+        watch = MemoryWatch(self.limit, self._card)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.abandon()
+        self._judge(watch.stop(), label)
+
+    def check(self, step: "Step | Build", *, steps: int = 3, label: str = "") -> None:
+        """Run `steps` steps, construction included, and judge their footprint.
+
+        `step` is a `build(device) -> step`, so that the same test builds on a card where there
+        is one and on the CPU elsewhere, or a step of no arguments that is already built.
+
+        Raises:
+            GateFailure: the footprint exceeds the limit.
+        """
+        from kronos.capacity import as_build
+
+        watch = MemoryWatch(self.limit, self._card)
+        watch.start()
+        try:
+            _run(lambda: as_build(step)(watch.device), steps)
+        finally:
+            watch.abandon()
+        self._judge(watch.stop(), label)
+
+    def estimate(self, step: "Step | Build", *, steps: int = 3) -> "MemoryEstimate":
+        """What the step would take on the card that is planned for; judges nothing."""
+        from kronos.capacity import as_build, estimate_memory
+
+        return estimate_memory(as_build(step), gpu=self._card, steps=max(steps - 1, 0))
+
+    def _judge(self, usage: Usage, label: str) -> None:
+        __tracebackhide__ = True
+        if label and not self._record.case.endswith(label):
+            self._record.case = f"{self._record.case} {label}"
+        note_usage(self._record, usage, self.limit)
+        raise_failures(self._record)
+
+
+def _run(build: Callable[[], Callable[[], object]], steps: int) -> None:
+    step = build()
+    for _ in range(steps):
+        step()
+
+
+def tighter(*limits: int | None) -> int | None:
+    """The smallest of the limits that are set."""
+    return min((limit for limit in limits if limit is not None), default=None)

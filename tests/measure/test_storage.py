@@ -1,0 +1,136 @@
+"""The CPU's live storage, against hand counts and against PyTorch's own allocator events."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from kronos.measure import StorageMeter
+
+
+def _peak_by_profiler(run):
+    """Largest rise of the CPU allocator's total while `run()` runs (kineto's memory events)."""
+    run()  # whatever is allocated once and kept must not count
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        run()
+    totals = [0]
+    highest = 0
+    for event in recorded.profiler.kineto_results.experimental_event_tree():
+        for node in _all_nodes(event):
+            if "memory" in str(node.tag).lower() or "alloc" in str(node.tag).lower():
+                totals[0] += node.extra_fields.alloc_size
+                highest = max(highest, totals[0])
+    return highest
+
+
+def _all_nodes(event):
+    yield event
+    for child in event.children:
+        yield from _all_nodes(child)
+
+
+def _peak_by_meter(run):
+    run()
+    with StorageMeter() as meter:
+        run()
+    return meter.peak().bytes
+
+
+def test_counts_one_tensor_and_its_end():
+    with StorageMeter() as meter:
+        kept = torch.zeros(1000)
+        dropped = torch.zeros(500)
+        assert meter.live_bytes() == 6000
+        del dropped
+        assert meter.live_bytes() == 4000
+    assert meter.peak().bytes == 6000
+    assert meter.peak().rounded_bytes == 4096 + 2048
+    assert kept.sum() == 0
+
+
+def test_views_share_one_storage():
+    with StorageMeter() as meter:
+        tensor = torch.zeros(1000)
+        views = [tensor[:10], tensor.view(10, 100), tensor.detach()]
+    assert meter.peak().bytes == 4000
+    assert len(views) == 3
+
+
+def test_a_resized_storage_counts_its_new_size():
+    with StorageMeter() as meter:
+        out = torch.empty(0)
+        torch.add(torch.ones(1000), 1, out=out)
+    assert meter.peak().bytes == 8000
+
+
+def test_peak_is_not_the_sum():
+    with StorageMeter() as meter:
+        for _ in range(5):
+            torch.zeros(1000)
+    assert meter.peak().bytes == 4000
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    width=st.integers(8, 96),
+    rows=st.integers(1, 64),
+    accumulation=st.integers(1, 3),
+    dropout=st.sampled_from([0.0, 0.1]),
+)
+def test_peak_of_forward_and_backward_equals_the_allocator(width, rows, accumulation, dropout):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(16, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 4)
+    )
+    batch = torch.randn(rows, 16)
+
+    def run():
+        for _ in range(accumulation):
+            loss = model(batch).square().mean()
+            loss.backward()
+        for parameter in model.parameters():
+            parameter.grad = None
+
+    known = 4 * (batch.numel() + sum(p.numel() for p in model.parameters()))
+    assert _peak_by_meter(run) - known == pytest.approx(_peak_by_profiler(run), abs=64)
+
+
+def test_categories_sum_to_the_peak_and_name_what_is_there():
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(32, 64)
+
+    def step():
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with StorageMeter() as meter:
+        step()
+        step()
+    peak = meter.peak()
+    weights = 64 * 64 * 4 + 512
+    assert sum(peak.categories.values()) == peak.rounded_bytes
+    assert peak.categories["parameters"] == weights
+    assert peak.categories["gradients"] == weights
+    assert peak.categories["optimizer states"] == 2 * weights + 1024  # and two step counters
+    assert peak.categories["inputs"] == 32 * 64 * 4
+    assert peak.phase == "optimizer"
+
+
+def test_activations_kept_across_steps_are_seen():
+    kept = []
+    model = nn.Linear(64, 64)
+
+    def peak_of(steps):
+        kept.clear()
+        with StorageMeter() as meter:
+            for _ in range(steps):
+                kept.append(model(torch.randn(32, 64)))
+        return meter.peak()
+
+    few, many = peak_of(2), peak_of(6)
+    assert many.bytes - few.bytes == 4 * 2 * 32 * 64 * 4  # each keeps its input and output
+    assert many.categories["activations"] > few.categories["activations"]

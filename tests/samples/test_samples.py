@@ -1,0 +1,67 @@
+"""The sample bars are the file that PROVENANCE.md describes, and they validate."""
+
+import gzip
+import hashlib
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kronos.data import read_bars
+from kronos.errors import ConfigError
+from kronos.samples import ibm_daily, tiny_weights
+
+PROVENANCE = ibm_daily().parent / "PROVENANCE.md"
+
+
+def test_ibm_daily_reads_as_3270_valid_bars():
+    bars = read_bars(ibm_daily())
+    assert len(bars) == 3270
+    assert str(bars.index[0]) == "2000-03-01 00:00:00"
+    assert str(bars.index[-1]) == "2013-03-01 00:00:00"
+    first = bars.iloc[0]
+    assert first.tolist()[:5] == [102.0, 105.5, 100.06, 100.25, 10807800.0]
+    assert first["amount"] == pytest.approx(10807800 * (102.0 + 105.5 + 100.06 + 100.25) / 4)
+
+
+def test_ibm_daily_holds_no_split():
+    close = read_bars(ibm_daily())["close"].to_numpy()
+    assert np.abs(np.diff(np.log(close))).max() < 0.2
+
+
+def test_provenance_states_the_digests():
+    packed = ibm_daily().read_bytes()
+    stated = PROVENANCE.read_text(encoding="utf-8")
+    assert hashlib.sha256(packed).hexdigest() in stated
+    assert hashlib.sha256(gzip.decompress(packed)).hexdigest() in stated
+
+
+def test_packed_file_holds_neither_time_nor_name_nor_carriage_returns():
+    packed = ibm_daily().read_bytes()
+    assert packed[3] == 0, "no file name in the gzip header"
+    assert packed[4:8] == b"\0\0\0\0", "no time in the gzip header"
+    text = gzip.decompress(packed)
+    assert b"\r" not in text
+    assert text.startswith(b"timestamps,open,high,low,close,volume\n")
+
+
+def test_script_makes_the_shipped_text_again():
+    source = pytest.importorskip("bokeh_sampledata")
+    script = Path(__file__).parents[2] / "benchmarks" / "make_ibm_sample.py"
+    made = runpy.run_path(str(script))
+    packed = (Path(source.__file__).parent / "_data" / "stocks.csv.gz").read_bytes()
+    if made["sha256"](packed) != made["SOURCE_SHA256"]:
+        pytest.skip("another release of bokeh_sampledata is installed")
+    text = made["ibm_text"](gzip.decompress(packed).decode("utf-8"))
+    assert text.encode("utf-8") == gzip.decompress(ibm_daily().read_bytes())
+
+
+@pytest.mark.parametrize("part", ["tokenizer", "forecaster"])
+def test_tiny_weights_lie_in_the_package(part):
+    assert tiny_weights(part) == ibm_daily().parent / "tiny" / part
+
+
+def test_tiny_weights_of_another_part_are_refused():
+    with pytest.raises(ConfigError, match="tokenizer, forecaster, got 'head'"):
+        tiny_weights("head")
