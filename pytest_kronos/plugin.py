@@ -174,8 +174,10 @@ def steps_per_hour(request: pytest.FixtureRequest) -> "StepsPerHour":
     """Times a step in turn with a reference workload, on pytest-benchmark's `benchmark`."""
     from pytest_kronos.throughput import StepsPerHour
 
-    has_benchmark = request.config.pluginmanager.hasplugin("benchmark")
-    benchmark = request.getfixturevalue("benchmark") if has_benchmark else None
+    def benchmark() -> object:
+        with_plugin = request.config.pluginmanager.hasplugin("benchmark")
+        return request.getfixturevalue("benchmark") if with_plugin else None
+
     return StepsPerHour(benchmark, record=_record_of(request.node))
 
 

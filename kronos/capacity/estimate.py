@@ -76,11 +76,13 @@ def estimate_memory(
 
 def estimate_from_cpu(reading: MemoryReading, card: Card | None = None) -> MemoryEstimate:
     """The estimate for a card from what a run on the CPU held."""
-    workspace = card.cublas_workspace if card else DEFAULT_WORKSPACE
-    allocated = reading.rounded_allocated + 2 * workspace
+    workspaces = 2 * (card.cublas_workspace if card else DEFAULT_WORKSPACE)
+    if not reading.rounded_allocated:
+        workspaces = 0  # nothing ran, so nothing asked cuBLAS for one
+    allocated = reading.rounded_allocated + workspaces
     reserved = -(-allocated // SEGMENT) * SEGMENT
     parts = dict(reading.categories) | {
-        WORKSPACES: 2 * workspace,
+        WORKSPACES: workspaces,
         ROUNDING: reserved - allocated,
     }
     return MemoryEstimate(

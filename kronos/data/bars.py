@@ -78,9 +78,9 @@ def repair_bars(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         for name in PRICES
     }
     repaired = frame.copy()
-    changed = _widen(prices)
+    widened, changed = _widened(prices)
     for name in ("high", "low"):
-        repaired.isetitem(positions[name], prices[name])
+        repaired.isetitem(positions[name], widened[name])
     return repaired, changed
 
 
@@ -92,9 +92,8 @@ def _build(
     repair: bool,
 ) -> pd.DataFrame:
     """The validated frame of N bars from the columns (N,) that are there."""
-    columns = dict(columns)
     if repair:
-        _widen(columns)
+        columns, _ = _widened(columns)
     prices = np.stack([columns[name] for name in PRICES], axis=1)  # N 4
     volume = columns.get("volume", np.zeros(len(index)))
     with np.errstate(over="ignore", invalid="ignore"):  # not finite is for the check to say
@@ -104,14 +103,15 @@ def _build(
     return pd.DataFrame(features, index=index, columns=list(FEATURES))
 
 
-def _widen(columns: dict[str, NDArray[np.float64]]) -> int:
-    """Replace high and low by their widened selves; the number of bars that changed."""
+def _widened(
+    columns: dict[str, NDArray[np.float64]],
+) -> tuple[dict[str, NDArray[np.float64]], int]:
+    """The columns with high and low widened, and the number of bars that changed."""
     opens, highs, lows, closes = (columns[name] for name in PRICES)
     changed = outside_range(np.stack([opens, highs, lows, closes], axis=1))
-    tops, bottoms = np.maximum(opens, closes), np.minimum(opens, closes)
-    columns["high"] = np.maximum(highs, tops)
-    columns["low"] = np.minimum(lows, bottoms)
-    return int(changed.sum())
+    high = np.maximum(highs, np.maximum(opens, closes))
+    low = np.minimum(lows, np.minimum(opens, closes))
+    return {**columns, "high": high, "low": low}, int(changed.sum())
 
 
 def _frame_numbers(column: "pd.Series[float]", name: str, source: Source) -> NDArray[np.float64]:

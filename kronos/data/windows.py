@@ -152,10 +152,10 @@ def split_by_time(
         boundary = n_bars - round(n_bars * validation_share)
     length = window + horizon + 1
     train = range(max(0, boundary - length + 1))
-    validation = range(max(0, boundary - window), max(0, n_bars - length + 1))
+    validation = range(boundary - window, max(0, n_bars - length + 1))
     for name, windows, bars in (
         ("train", train, boundary),
-        ("validate", validation, n_bars - max(0, boundary - window)),
+        ("validate", validation, n_bars - boundary + window),
     ):
         if not windows:
             raise ConfigError(

@@ -34,7 +34,8 @@ def score_forecasts(
     close, so that windows at different price levels weigh the same: 0.01 is one percent of the
     price. stability is that of the windows' mae. The backtest trades the windows that start at
     least H bars after the last one traded, on the close H bars ahead; `bars_per_year` is 252
-    for daily bars.
+    for daily bars. Where gaps lie between the windows traded, sharpe is still scaled to trading
+    every H bars without a gap, while cumulative_return is of the periods traded alone.
 
     Raises DataError for shapes that differ, values that are not finite and closes not positive.
     """

@@ -81,9 +81,7 @@ def test_peak_is_not_the_sum():
 )
 def test_peak_of_forward_and_backward_equals_the_allocator(width, rows, accumulation, dropout):
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(16, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 4)
-    )
+    model = nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 4))
     batch = torch.randn(rows, 16)
 
     def run():

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from kronos.data import read_bars
-from kronos.errors import ConfigError
-from kronos.samples import ibm_daily, tiny_weights
+from kronos.samples import ibm_daily, tiny_run
 
 PROVENANCE = ibm_daily().parent / "PROVENANCE.md"
 
@@ -57,11 +56,5 @@ def test_script_makes_the_shipped_text_again():
     assert text.encode("utf-8") == gzip.decompress(ibm_daily().read_bytes())
 
 
-@pytest.mark.parametrize("part", ["tokenizer", "forecaster"])
-def test_tiny_weights_lie_in_the_package(part):
-    assert tiny_weights(part) == ibm_daily().parent / "tiny" / part
-
-
-def test_tiny_weights_of_another_part_are_refused():
-    with pytest.raises(ConfigError, match="tokenizer, forecaster, got 'head'"):
-        tiny_weights("head")
+def test_tiny_run_lies_in_the_package():
+    assert tiny_run() == ibm_daily().parent / "tiny"

@@ -1,0 +1,235 @@
+"""The fixture and the marker gpu_budget, on plain PyTorch models that are not Kronos."""
+
+import json
+
+import pytest
+
+from kronos.capacity import MemoryEstimate
+from pytest_kronos.budget import Usage, judge_budget, judge_growth, tighter, usage_of_estimate
+from pytest_kronos.verdicts import Verdict
+
+MODEL = """
+    import torch
+
+    def build(device):
+        model = torch.nn.Linear(512, 512).to(device)
+        optimizer = torch.optim.AdamW(model.parameters())
+        batch = torch.randn(64, 512, device=device)
+
+        def step():
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+"""
+
+
+def _usage(**changes):
+    values = {
+        "source": "estimated",
+        "device": "a CUDA card",
+        "peak_allocated": 60,
+        "peak_reserved": 70,
+        "context": 30,
+        "breakdown": {"activations": 50, "parameters": 20},
+        "where": " (backward, aten.mm)",
+    }
+    return Usage(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict"),
+    [(99, Verdict.REGRESSION), (100, Verdict.PASS), (101, Verdict.PASS), (None, Verdict.PASS)],
+)
+def test_the_limit_itself_fits(limit, verdict):
+    assert judge_budget(_usage(), limit).verdict is verdict
+
+
+def test_a_failure_names_limit_footprint_excess_and_what_fills_the_peak():
+    text = judge_budget(_usage(), 90).text
+    for part in (
+        "limit 90 B",
+        "footprint 100 B (estimated)",
+        "excess 10 B",
+        "activations 50 B",
+        "CUDA context 30 B",
+        "backward, aten.mm",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("changes", [{"peak_allocated": 0}, {"context": None}, {"breakdown": {}}])
+def test_what_could_not_be_read_is_not_measured(changes):
+    assert judge_budget(_usage(**changes), 10**9).verdict is Verdict.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("golden", "verdict"),
+    [
+        (60, Verdict.PASS),
+        (60 / 1.05 + 1e-9, Verdict.PASS),
+        (60 / 1.05 - 1e-6, Verdict.REGRESSION),
+        (70, Verdict.IMPROVEMENT),
+        (0, Verdict.REGRESSION),
+        (None, Verdict.REGRESSION),
+        (float("nan"), Verdict.REGRESSION),
+    ],
+)
+def test_growth_over_the_golden(golden, verdict):
+    assert judge_growth(_usage(), golden, 0.05).verdict is verdict
+
+
+def test_an_estimate_keeps_its_figures_and_its_source():
+    estimate = MemoryEstimate(
+        peak_allocated=60,
+        peak_reserved=70,
+        context=30,
+        breakdown={"activations": 70},
+        peak_phase="backward",
+        peak_op="aten.mm",
+    )
+    usage = usage_of_estimate(estimate, None)
+    assert (usage.footprint, usage.source) == (100, "estimated")
+    assert usage.where == " (backward, aten.mm)"
+
+
+def test_tighter():
+    assert tighter(None, None) is None
+    assert tighter(None, 3) == 3
+    assert tighter(5, 3) == 3
+
+
+def test_check_measures_and_passes(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    def test_fits(gpu_budget):
+        gpu_budget.check(build)
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB", "--capacity-report=out.json")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*footprint*budget*", "test_fits*pass*12.00 GiB*"])
+    (case,) = json.loads((pytester.path / "out.json").read_text())["cases"]
+    assert case["budget"] == 12 * 1024**3
+    assert case["memory source"] in ("estimated", "measured")
+    assert sum(case["breakdown"].values()) + 1429 * 1024**2 == case["footprint"]
+    weights = 4 * (512 * 512 + 512)
+    assert case["breakdown"]["parameters"] == weights
+    assert case["breakdown"]["optimizer states"] == 2 * weights + 2 * 512
+
+
+def test_check_over_the_budget_fails_with_the_reason(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    def test_fits(gpu_budget):
+        gpu_budget.check(build)
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=100MB")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*limit 100.00 MiB, footprint*excess*at the peak*CUDA context*"])
+
+
+def test_check_takes_a_step_already_built(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    def test_fits(gpu_budget):
+        gpu_budget.check(build(gpu_budget_device()))
+
+    def gpu_budget_device():
+        from kronos.measure import default_device
+        return default_device()
+    """
+    )
+    assert pytester.runpytest("--gpu-budget=12GB").ret == 0
+
+
+def test_measure_as_a_context_manager(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    def test_parts(gpu_budget):
+        with gpu_budget.measure("training"):
+            step = build("cpu")
+            step()
+            step()
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["test_parts training*pass*"])
+    assert pytester.runpytest("--gpu-budget=1GB").ret == 1
+
+
+def test_an_error_inside_measure_stays_the_error(pytester):
+    pytester.makepyfile(
+        """
+    def test_breaks(gpu_budget):
+        with gpu_budget.measure():
+            raise ValueError("mine")
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ValueError: mine*"])
+
+
+def test_estimate_judges_nothing(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    def test_estimate(gpu_budget):
+        estimate = gpu_budget.estimate(build)
+        assert estimate.footprint == estimate.context + estimate.peak_reserved
+        assert sum(estimate.breakdown.values()) == estimate.peak_reserved
+    """
+    )
+    assert pytester.runpytest("--gpu-budget=1MB", "--allow-unmeasured").ret == 0
+
+
+MARKED = """
+    import pytest
+    import torch
+
+    @pytest.fixture
+    def big():
+        return torch.zeros(64, 1024, 1024)  # 256 MiB
+
+    @pytest.mark.gpu_budget("{limit}")
+    def test_mine(big):
+        assert (big + 1).sum() > 0  # another 256 MiB
+"""
+
+
+@pytest.mark.parametrize(("limit", "passed"), [("1GB", 0), ("1900MB", 0), ("2000MB", 1)])
+def test_H14_the_marker_counts_the_fixtures_too(pytester, limit, passed):
+    pytester.makepyfile(MARKED.format(limit=limit))
+    result = pytester.runpytest()
+    result.assert_outcomes(passed=passed, failed=1 - passed)
+    assert result.ret == 1 - passed
+    if not passed:
+        result.stdout.fnmatch_lines(["*test_mine: memory: regression: limit*excess*"])
+
+
+def test_a_marked_test_that_fails_stops_metering(pytester):
+    pytester.makepyfile(
+        """
+    import pytest
+    import torch
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    @pytest.mark.gpu_budget("4GB")
+    def test_breaks():
+        raise ValueError("mine")
+
+    def test_after():
+        assert _get_current_dispatch_mode() is None
+    """
+    )
+    result = pytester.runpytest()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*ValueError: mine*"])

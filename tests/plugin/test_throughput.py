@@ -1,0 +1,127 @@
+"""Timing in turns, the interval, the verdict."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_kronos.throughput import (
+    FIRST_ROUNDS,
+    MOST_ROUNDS,
+    StepsPerHour,
+    Throughput,
+    bootstrap_interval,
+    judge_slowdown,
+)
+from pytest_kronos.verdicts import Record, Verdict
+
+
+def _throughput(costs):
+    return Throughput(
+        device="cpu", step_seconds=(1.0,) * len(costs), relative_costs=tuple(costs), warmup_rounds=2
+    )
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))
+def test_the_interval_holds_the_median_and_lies_within_the_data(costs):
+    low, high = bootstrap_interval(costs)
+    middle = _throughput(costs).relative_step_cost
+    assert min(costs) <= low <= high <= max(costs)
+    assert low - 1e-9 <= middle <= high + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("costs", "verdict"),
+    [
+        ([1.0] * 12, Verdict.PASS),
+        ([2.0] * 12, Verdict.PASS),
+        ([2.5] * 12, Verdict.REGRESSION),
+        ([1.0, 4.0] * 6, Verdict.INCONCLUSIVE),
+        ([0.4] * 12, Verdict.IMPROVEMENT),
+        ([1.0] * 10 + [9.0, 9.0], Verdict.PASS),
+    ],
+)
+def test_H40_a_regression_only_where_the_whole_interval_is_over_the_limit(costs, verdict):
+    assert judge_slowdown(_throughput(costs), 1.0, 2.0).verdict is verdict
+
+
+@pytest.mark.parametrize("golden", [0.0, -1.0, float("nan")])
+def test_H8_a_golden_cost_that_is_no_cost_fails(golden):
+    assert judge_slowdown(_throughput([1.0] * 12), golden, 2.0).verdict is Verdict.REGRESSION
+
+
+def test_steps_per_hour_comes_from_the_median_step():
+    throughput = Throughput(
+        device="cpu", step_seconds=(1.0, 2.0, 9.0), relative_costs=(1.0,), warmup_rounds=0
+    )
+    assert throughput.steps_per_hour == 1800
+
+
+def test_H41_the_warm_up_does_not_count():
+    calls = []
+    throughput = StepsPerHour()(lambda: calls.append(time.sleep(0.001)), warmup=3)
+    assert len(calls) == 3 + FIRST_ROUNDS
+    assert len(throughput.step_seconds) == len(throughput.relative_costs) == FIRST_ROUNDS
+    assert throughput.warmup_rounds == 3
+
+
+def test_more_rounds_while_undecided_up_to_the_most():
+    throughput = StepsPerHour()(lambda: None, decided=lambda throughput: False)
+    assert len(throughput.step_seconds) == MOST_ROUNDS
+
+
+def test_what_was_timed_is_noted():
+    record = Record(case="mine")
+    throughput = StepsPerHour(record=record)(lambda: None)
+    assert record.steps_per_hour == throughput.steps_per_hour
+    assert record.verdict is Verdict.PASS
+
+
+SPEED = """
+    import time
+
+    def test_speed(steps_per_hour):
+        throughput = steps_per_hour(lambda: time.sleep(0.002))
+        assert 3600 / 0.1 < throughput.steps_per_hour < 3600 / 0.002
+        assert throughput.relative_step_cost > 0
+"""
+
+
+def test_the_fixture_uses_pytest_benchmark(pytester):
+    pytester.makepyfile(SPEED)
+    result = pytester.runpytest("--benchmark-json=timing.json")
+    result.assert_outcomes(passed=1)
+    text = (pytester.path / "timing.json").read_text()
+    assert "relative_step_cost" in text
+    assert f'"rounds": {FIRST_ROUNDS}' in text
+    result.stdout.fnmatch_lines(["*kronos: memory, steps per hour, accuracy*", "test_speed*pass*"])
+
+
+@pytest.mark.parametrize("options", [["-p", "no:benchmark"], ["--benchmark-disable"]])
+def test_the_fixture_measures_without_pytest_benchmark_too(pytester, options):
+    pytester.makepyfile(SPEED)
+    result = pytester.runpytest(*options)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["test_speed*pass*"])
+
+
+def test_several_steps_in_one_test(pytester):
+    pytester.makepyfile(
+        """
+    def test_speed(steps_per_hour):
+        for _ in range(2):
+            assert steps_per_hour(lambda: None).steps_per_hour > 0
+    """
+    )
+    pytester.runpytest().assert_outcomes(passed=1)
+
+
+def test_a_test_that_fails_before_it_times_is_told_as_it_is(pytester):
+    pytester.makepyfile(
+        """
+    def test_speed(steps_per_hour):
+        raise ValueError("mine")
+    """
+    )
+    pytester.runpytest("-W", "error").assert_outcomes(failed=1)
