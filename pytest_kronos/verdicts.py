@@ -1,5 +1,6 @@
 """The words a gate judges with, and the findings it hands on. No pytest, no torch."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -72,8 +73,9 @@ class Record:
         return [finding for finding in self.findings if finding.verdict.fails]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for `user_properties` and JSON."""
-        return asdict(self) | {"verdict": str(self.verdict)}
+        """Builtin values only: xdist's channel and JSON take no others, not even a StrEnum."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values | {"verdict": str(self.verdict)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

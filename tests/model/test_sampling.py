@@ -80,6 +80,13 @@ def test_P12_top_p_counts_among_what_top_k_left() -> None:
     assert filter_logits(logits, 3, 0.99).isfinite().tolist() == [True, True, True, False]
 
 
+def test_an_id_survives_while_those_above_sum_up_to_p_at_most() -> None:
+    halves = torch.zeros(2)
+    assert filter_logits(halves, None, 0.5).isfinite().tolist() == [True, True]
+    assert filter_logits(halves, None, 0.499).isfinite().tolist() == [True, False]
+    assert filter_logits(halves, None, 0.0).isfinite().tolist() == [True, False]
+
+
 @pytest.mark.parametrize("temperature", [0, 0.0, 1e-300])
 def test_P13_temperature_zero_is_greedy(temperature: float) -> None:
     logits = torch.randn(50, 8)
@@ -88,7 +95,7 @@ def test_P13_temperature_zero_is_greedy(temperature: float) -> None:
 
 
 def test_P13_a_tiny_temperature_does_not_overflow() -> None:
-    logits = torch.randn(50, 8) * 1e5
+    logits = torch.randn(50, 8) * 1e10
     drawn = sample_ids(logits, torch.rand(50), Sampling(1e-30))
     assert torch.equal(drawn, logits.argmax(-1))
 

@@ -1,0 +1,93 @@
+"""The first form of the estimate: the CPU's live storage, plus what a card adds."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kronos.capacity import as_build, estimate_from_cpu, estimate_memory
+from kronos.errors import ConfigError, SizeError
+from kronos.hardware import CATALOGUE, DEFAULT_CONTEXT
+from kronos.measure import MemoryMeter
+
+WORKSPACE = 8_519_680
+
+
+def _build(width=64, rows=8, layers=2):
+    def build(device):
+        model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers)))
+        model.to(device)
+        optimizer = torch.optim.AdamW(model.parameters())
+        batch = torch.randn(rows, width, device=device)
+
+        def step():
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    return build
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 3))
+def test_the_breakdown_sums_to_the_reserved_peak(width, rows, layers):
+    estimate = estimate_memory(_build(width, rows, layers))
+    assert sum(estimate.breakdown.values()) == estimate.peak_reserved
+    assert min(estimate.breakdown.values()) >= 0
+    assert estimate.footprint == DEFAULT_CONTEXT + estimate.peak_reserved
+    assert estimate.peak_allocated <= estimate.peak_reserved
+    assert estimate.peak_reserved % (2 * 1024**2) == 0
+
+
+def test_the_parts_are_the_model_s():
+    estimate = estimate_memory(_build(width=64, layers=2))
+    weights = 2 * (64 * 64 * 4 + 512)  # a bias of 256 B takes 512
+    assert estimate.breakdown["parameters"] == weights
+    assert estimate.breakdown["optimizer states"] == 2 * weights + 4 * 512
+    assert estimate.breakdown["workspaces"] == 2 * WORKSPACE
+    assert estimate.peak_phase in ("forward", "backward", "optimizer")
+
+
+@given(st.integers(1, 40), st.integers(0, 40))
+@settings(max_examples=15, deadline=None)
+def test_more_rows_never_take_less(rows, more):
+    small, large = estimate_memory(_build(rows=rows)), estimate_memory(_build(rows=rows + more))
+    assert small.peak_allocated <= large.peak_allocated
+
+
+def test_a_hopper_card_has_larger_workspaces():
+    hopper = estimate_memory(_build(), gpu="h100")
+    assert hopper.breakdown["workspaces"] == 2 * 33_554_432
+    assert estimate_memory(_build(), gpu=CATALOGUE["t4"]).breakdown["workspaces"] == 2 * WORKSPACE
+    with pytest.raises(SizeError, match="h100"):
+        estimate_memory(_build(), gpu="h1000")
+
+
+def test_construction_alone_counts():
+    """A model larger while it is built than while it runs shows its building peak."""
+
+    def build(device):
+        spike = torch.zeros(8 * 1024**2)
+        del spike
+        return lambda: torch.zeros(10) + 1
+
+    assert estimate_memory(build).peak_allocated >= 32 * 1024**2
+
+
+def test_nothing_run_takes_nothing():
+    with MemoryMeter("cpu") as meter:
+        pass
+    estimate = estimate_from_cpu(meter.reading)
+    assert (estimate.peak_allocated, estimate.peak_reserved) == (0, 0)
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(ConfigError, match="at least one step"):
+        estimate_memory(_build(), warmup=0, steps=0)
+
+
+def test_a_step_already_built_counts_as_a_build():
+    step = as_build(_build())("cpu")
+    assert as_build(step)("cpu") is step

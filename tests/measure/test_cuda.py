@@ -1,0 +1,174 @@
+"""The card's side of measuring: against a fake everywhere, against a card where there is one."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kronos.errors import MeasurementError
+from kronos.measure import CudaCard, MemoryMeter, card_of, default_device, device_profile
+from kronos.measure.cuda import default_device as default_device_of_cuda
+
+GIB = 1024**3
+TOTAL = 12 * GIB
+
+
+class FakeCuda:
+    """Answers as torch.cuda does, of one card; writes down what it was asked to do."""
+
+    def __init__(self):
+        self.calls = []
+        self.fraction = 1.0
+        self.reserved = 2 * GIB
+
+    def get_device_properties(self, index):
+        return SimpleNamespace(name="Fake 12GB", total_memory=TOTAL, uuid="1234")
+
+    def synchronize(self, index):
+        self.calls.append("synchronize")
+
+    def empty_cache(self):
+        self.calls.append("empty_cache")
+
+    def reset_peak_memory_stats(self, index):
+        self.calls.append("reset")
+
+    def max_memory_allocated(self, index):
+        return 1 * GIB
+
+    def max_memory_reserved(self, index):
+        return self.reserved
+
+    def memory_reserved(self, index):
+        return self.reserved
+
+    def set_per_process_memory_fraction(self, fraction, index):
+        self.fraction = fraction
+
+
+class FakeNvml:
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, used, total=TOTAL, pid=None):
+        self.used, self.total, self.pid, self.asked = used, total, pid, []
+
+    def nvmlInit(self): ...
+
+    def nvmlShutdown(self): ...
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        self.asked.append(uuid)
+        return uuid
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(total=self.total, used=0)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        if isinstance(self.used, Exception):
+            raise self.used
+        import os
+
+        return [SimpleNamespace(pid=self.pid or os.getpid(), usedGpuMemory=self.used)]
+
+
+def _card(used=2 * GIB + 300):
+    cuda = FakeCuda()
+    return CudaCard(0, cuda=cuda, nvml=FakeNvml(used)), cuda
+
+
+def test_a_reading_holds_the_allocator_s_peaks_and_the_context():
+    card, cuda = _card()
+    with MemoryMeter("cuda", card=card) as meter:
+        assert cuda.calls == ["empty_cache", "reset"]
+    reading = meter.reading
+    assert (reading.peak_allocated, reading.peak_reserved) == (GIB, 2 * GIB)
+    assert (reading.context, reading.footprint) == (300, 2 * GIB + 300)
+    assert reading.device == "Fake 12GB"
+    assert not reading.missing
+
+
+def test_the_card_is_found_by_its_uuid():
+    card, _ = _card()
+    card.context()
+    assert card._nvml.asked == ["GPU-1234"]
+
+
+@pytest.mark.parametrize(
+    ("nvml", "reason"),
+    [
+        (FakeNvml(None), "WSL"),  # H25
+        (FakeNvml(FakeNvml.NVMLError("Not Supported")), "Not Supported"),  # H23
+        (FakeNvml(5, pid=1), "container"),  # H26
+        (FakeNvml(4242 * 1024 * GIB), "on a card of"),  # H28
+        (FakeNvml(0), "on a card of"),
+    ],
+)
+def test_H23_H25_H26_H28_what_nvml_cannot_say_is_none_with_the_reason(nvml, reason):
+    card = CudaCard(0, cuda=FakeCuda(), nvml=nvml)
+    with MemoryMeter("cuda", card=card) as meter:
+        pass
+    assert meter.reading.footprint is None
+    assert reason in meter.reading.missing["footprint"]
+
+
+def test_H33_the_cap_leaves_the_context_out_and_is_taken_back():
+    card, cuda = _card(used=2 * GIB + GIB)  # a context of 1 GiB
+    with card.capped(4 * GIB):
+        assert cuda.fraction == pytest.approx(3 / 12)
+    assert cuda.fraction == 1.0
+    with pytest.raises(ValueError, match="mine"), card.capped(4 * GIB):
+        raise ValueError("mine")
+    assert cuda.fraction == 1.0
+    with card.capped(100 * GIB):
+        assert cuda.fraction == 1.0
+
+
+def test_a_budget_below_the_context_is_refused():
+    card, cuda = _card(used=2 * GIB + GIB)
+    with pytest.raises(MeasurementError, match=r"context takes 1\.00 GiB"), card.capped(GIB):
+        pass
+    assert cuda.fraction == 1.0
+
+
+def test_H32_without_a_card_the_footprint_is_none_with_the_reason():
+    with MemoryMeter("cpu") as meter:
+        torch.zeros(10)
+    assert meter.reading.footprint is None
+    assert "no CUDA device" in meter.reading.missing["footprint"]
+
+
+def test_a_reading_before_the_end_is_an_error():
+    with MemoryMeter("cpu") as meter, pytest.raises(MeasurementError, match="before"):
+        _ = meter.reading
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:99", "mps"])
+def test_a_device_that_is_not_there_is_named(device):
+    with pytest.raises(MeasurementError, match=device):
+        card_of(device)
+
+
+def test_the_profile_names_the_kind_and_the_model(monkeypatch):
+    monkeypatch.setattr("kronos.measure.cuda.default_device", lambda: "cpu")
+    assert device_profile() == f"cpu-{torch.backends.cpu.get_cpu_capability().lower()}"
+    monkeypatch.setattr("kronos.measure.cuda.default_device", lambda: "cuda")
+    monkeypatch.setattr("kronos.measure.cuda.CudaCard", lambda: SimpleNamespace(name="NVIDIA L4"))
+    assert device_profile() == "cuda-nvidia-l4"
+    assert default_device is default_device_of_cuda
+
+
+@pytest.mark.gpu
+def test_a_real_card_is_metered_and_capped():
+    card = card_of("cuda")
+    with MemoryMeter("cuda") as meter:
+        block = torch.zeros(64 * 1024**2, dtype=torch.uint8, device="cuda")
+        del block
+    assert meter.reading.peak_allocated == 64 * 1024**2
+    assert meter.reading.peak_reserved >= 64 * 1024**2
+    context = meter.reading.context
+    if context is None:
+        pytest.skip(meter.reading.missing["footprint"])
+    assert 50 * 1024**2 < context < 4 * GIB
+    with card.capped(context + GIB), pytest.raises(torch.OutOfMemoryError):
+        torch.zeros(2 * GIB, dtype=torch.uint8, device="cuda")

@@ -1,0 +1,67 @@
+"""The stopwatch and turns of two calls."""
+
+import time
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kronos.errors import MeasurementError
+from kronos.measure import PairedStopwatch, ReferenceWorkload, Stopwatch, time_steps
+
+
+def test_timed_gives_the_result_and_the_seconds():
+    result, seconds = Stopwatch().timed(lambda: time.sleep(0.01) or "done")
+    assert result == "done"
+    assert 0.01 <= seconds < 1
+
+
+def test_warm_up_is_timed_apart():
+    pauses = iter([0.05, 0.001, 0.001, 0.001])
+    times = time_steps(lambda: time.sleep(next(pauses)), warmup=1, rounds=3)
+    assert len(times.warmup) == 1
+    assert times.warmup[0] > times.median
+    assert times.steps_per_hour == pytest.approx(3600 / times.median)
+
+
+def test_no_rounds_are_refused():
+    with pytest.raises(MeasurementError, match="at least 1 round"):
+        time_steps(lambda: None, rounds=0)
+
+
+def test_turns_alternate_and_pair():
+    order = []
+    pairs = PairedStopwatch(lambda: order.append("step"), lambda: order.append("reference"))
+    pairs.warm_up(1)
+    for _ in range(2):
+        pairs.time_reference()
+        pairs.time_step()
+    assert order == ["reference", "step"] * 3
+    assert len(pairs.relative_costs()) == 2
+    ratio = pairs.step_seconds[0] / pairs.reference_seconds[0]
+    assert pairs.relative_costs()[0] == ratio
+
+
+def test_the_reference_workload_is_the_same_every_time_and_leaves_the_random_state():
+    state = torch.get_rng_state()
+    one, other = ReferenceWorkload(), ReferenceWorkload()
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.equal(one._input, other._input)
+    before = [weight.detach().clone() for weight in one._weights]
+    one()
+    assert all(weight.grad is None for weight in one._weights)
+    for weight, was in zip(one._weights, before, strict=True):
+        assert torch.allclose(weight, was, atol=1e-9)
+
+
+def test_the_reference_workload_is_frozen():
+    """Its cost is the unit of every golden; a change of what it computes must show here."""
+    work = ReferenceWorkload()
+    assert [tuple(weight.shape) for weight in work._weights] == [
+        (128, 384),
+        (128, 256),
+        (256, 128),
+    ] * 4
+    with FlopCounterMode(display=False) as counter:
+        work()
+    assert counter.get_total_flops() == 2_717_908_992

@@ -1,0 +1,190 @@
+"""The session as a whole: the table, the reports, and failing when nothing was measured."""
+
+import csv
+import json
+
+import pytest
+
+from kronos.files import write_text
+from pytest_kronos.session import Session, table_row
+from pytest_kronos.verdicts import Finding, Record, Verdict
+
+METRIC = """
+    import pytest
+
+    @pytest.mark.parametrize("mae", [{values}])
+    def test_metric(golden, mae):
+        golden.check("mine", {{"mae": mae, "direction_accuracy": 0.5}})
+"""
+
+
+def _metric_test(pytester, *values):
+    pytester.makepyfile(METRIC.format(values=", ".join(map(str, values))))
+
+
+def test_create_pass_change_fail_update_pass(pytester):
+    _metric_test(pytester, 1.0)
+    first = pytester.runpytest()
+    assert first.ret == 1
+    first.stdout.fnmatch_lines(["*no-baseline*--golden-update*"])
+    written = pytester.runpytest("--golden-update")
+    assert written.ret == 0
+    written.stdout.fnmatch_lines(["mine: golden: pass: golden written: new"])
+    assert (pytester.path / "golden" / "mine" / "regression_output.csv").exists()
+    assert pytester.runpytest().ret == 0
+
+    _metric_test(pytester, 1.06)
+    changed = pytester.runpytest()
+    assert changed.ret == 1
+    changed.stdout.fnmatch_lines(["*accuracy: regression: mae 1.06 against 1, 6.00% worse*"])
+    assert pytester.runpytest("--max-accuracy-drop=7%").ret == 0
+    updated = pytester.runpytest("--golden-update")
+    assert updated.ret == 0
+    updated.stdout.fnmatch_lines(["*golden written: mae 1 -> 1.06"])
+    assert pytester.runpytest().ret == 0
+
+
+def test_H4_an_empty_golden_store_is_no_baseline_and_exit_1(pytester):
+    _metric_test(pytester, 1.0)
+    result = pytester.runpytest("--golden-dir=nowhere")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*no-baseline*"])
+    assert not (pytester.path / "nowhere").exists()
+
+
+def test_a_golden_is_written_by_nothing_but_the_option(pytester):
+    _metric_test(pytester, 1.0)
+    pytester.runpytest("--golden-update")
+    path = pytester.path / "golden" / "mine" / "regression_output.csv"
+    before = path.read_bytes()
+    _metric_test(pytester, 0.5)
+    pytester.runpytest()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')"])
+def test_H7_no_number_is_never_written_as_a_golden(pytester, value):
+    _metric_test(pytester, value)
+    result = pytester.runpytest("--golden-update")
+    assert result.ret == 1
+    assert not (pytester.path / "golden").exists()
+
+
+def test_a_metric_whose_direction_is_unknown_must_be_told(pytester):
+    pytester.makepyfile(
+        """
+    def test_unknown(golden):
+        golden.check("mine", {"perplexity": 2.0})
+
+    def test_told(golden):
+        golden.check("mine", {"perplexity": 2.0}, lower_is_better=("perplexity",))
+    """
+    )
+    result = pytester.runpytest("--golden-update")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*which way is better for perplexity*"])
+
+
+def test_a_damaged_golden_fails_the_test_and_is_named(pytester):
+    _metric_test(pytester, 1.0)
+    write_text(pytester.path / "golden" / "mine" / "regression_output.csv", "case\nmine\n")
+    result = pytester.runpytest()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*regression_output.csv: no column device*"])
+
+
+def test_a_forecast_is_written_and_compared(pytester):
+    source = """
+    import pandas as pd
+
+    def test_forecast(golden):
+        index = pd.date_range("2024-01-01", periods=3, name="timestamps")
+        golden.check_forecast("mine", pd.DataFrame({{"close": [1.0, 2.0, {last}]}}, index=index))
+    """
+    pytester.makepyfile(source.format(last=3.0))
+    assert pytester.runpytest().ret == 1
+    assert pytester.runpytest("--golden-update").ret == 0
+    assert pytester.runpytest().ret == 0
+    pytester.makepyfile(source.format(last=4.0))
+    result = pytester.runpytest()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*forecast: regression: prices moved 11.11%*close at 2024-01-03*"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def test_nothing(): pass",
+        "import pytest\ndef test_nothing(gpu_budget): pytest.skip('no')",
+        "",
+    ],
+)
+def test_H2_a_gate_that_measured_nothing_fails(pytester, body):
+    pytester.makepyfile(body)
+    result = pytester.runpytest("--gpu-budget=12GB")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*nothing was measured*"])
+
+
+def test_H2_everything_deselected_fails(pytester):
+    pytester.makepyfile("def test_one(gpu_budget): pass")
+    assert pytester.runpytest("--gpu-budget=12GB", "-k", "other").ret == 1
+
+
+def test_nothing_measured_passes_where_allowed_or_where_no_gate_was_asked_for(pytester):
+    pytester.makepyfile("def test_nothing(): pass")
+    assert pytester.runpytest("--gpu-budget=12GB", "--allow-unmeasured").ret == 0
+    assert pytester.runpytest().ret == 0
+
+
+def test_other_failures_keep_their_exit_status(pytester):
+    pytester.makepyfile("def test_syntax(: pass")
+    assert pytester.runpytest("--gpu-budget=12GB").ret == pytest.ExitCode.INTERRUPTED
+
+
+REPORTS = ("out.md", "out.csv", "out.json", "out.html")
+
+
+def test_capacity_reports(pytester):
+    _metric_test(pytester, 2.0, 1.0)
+    pytester.runpytest("--golden-update")
+    options = [f"--capacity-report={name}" for name in REPORTS]
+    result = pytester.runpytest(*options)
+    assert result.ret == 1
+    text = {name: (pytester.path / name).read_text() for name in REPORTS}
+    assert "| mine" in text["out.md"]
+    rows = list(csv.DictReader(text["out.csv"].splitlines()))
+    assert [row["verdict"] for row in rows] == ["regression", "pass"]
+    cases = json.loads(text["out.json"])["cases"]
+    assert [case["MAE"] for case in cases] == [2.0, 1.0]
+    assert "<td>mine</td>" in text["out.html"]
+    assert "http" not in text["out.html"]
+
+
+def test_H35_under_xdist_the_controller_decides(pytester):
+    pytest.importorskip("xdist")
+    _metric_test(pytester, 2.0, 1.0)
+    assert pytester.runpytest("--golden-update", "-p", "no:xdist").ret == 0
+    ini = "-W", "ignore::pytest_benchmark.logger.PytestBenchmarkWarning"
+    result = pytester.runpytest_subprocess("-n2", "--gpu-budget=12GB", *ini)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*regression*", "*pass*"])
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_subprocess("-n2", "--gpu-budget=12GB", *ini)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*nothing was measured*"])
+
+
+def test_the_worst_comes_first():
+    session = Session(settings=None)
+    session._records = [
+        Record(case=str(verdict), findings=[Finding("memory", verdict, "")])
+        for verdict in (Verdict.PASS, Verdict.REGRESSION, Verdict.INCONCLUSIVE)
+    ]
+    cases = [record.case for record in session.worst_first()]
+    assert cases == ["regression", "inconclusive", "pass"]
+
+
+def test_a_missing_figure_is_none_in_the_row_not_zero():
+    row = table_row(Record(case="mine"))
+    assert {row[name] for name in ("footprint", "budget", "steps/hour", "MAE")} == {None}
