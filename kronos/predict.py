@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 
+from kronos.data.layout import FEATURES
 from kronos.errors import ConfigError, DataError
 from kronos.model import Kronos, KronosTokenizer
 from kronos.model.decoding import decode_paths
 from kronos.model.mode import evaluating
 from kronos.model.sampling import Sampling, count, path_uniforms
-from kronos.predict_inputs import FEATURES, Series, read_series
+from kronos.predict_inputs import Series, read_series
 
 _HIGH, _LOW, _VOLUME = FEATURES.index("high"), FEATURES.index("low"), FEATURES.index("volume")
 

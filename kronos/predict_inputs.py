@@ -1,6 +1,6 @@
 """What a prediction is made from: bars and timestamps, checked and normalised.
 
-Axes: N bars known, S bars to come, F = 6 features. Rows are counted from 0 in the errors.
+Axes: N bars known, S bars to come, F = 6 features. Rows are counted from 1 in the errors.
 """
 
 from collections.abc import Iterable
@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from kronos.data.layout import FEATURES, PRICES
 from kronos.data.timestamps import as_timestamps, stamp_columns
 from kronos.errors import DataError
 
-PRICES = ("open", "high", "low", "close")
-FEATURES = (*PRICES, "volume", "amount")
 _LARGEST = float(np.finfo(np.float32).max)
 _EPSILON = 1e-5
 
@@ -137,7 +136,7 @@ def _refuse_unusable(
     if bad.size:
         row = int(bad[0])
         raise DataError(
-            f"column {name}, row {row} ({past[row]}): {cells.iloc[row]!s:.40} is not a finite "
+            f"column {name}, row {row + 1} ({past[row]}): {cells.iloc[row]!s:.40} is not a finite "
             f"float32 number ({bad.size} of {len(values)} rows); correct or drop it"
         )
 

@@ -222,12 +222,12 @@ def test_P2_a_value_that_is_no_number(
 ) -> None:
     values = bars[column][:64].astype(object)
     values[17] = value
-    with pytest.raises(DataError, match=rf"column {column}, row 17 \(2024-06-18 00:25:00\)"):
+    with pytest.raises(DataError, match=rf"column {column}, row 18 \(2024-06-18 00:25:00\)"):
         predict(**{column: values})
 
 
 def test_P2_an_amount_too_large_for_float32(predict: Predict) -> None:
-    with pytest.raises(DataError, match=r"column amount .*, row 0"):
+    with pytest.raises(DataError, match=r"column amount .*, row 1"):
         predict(volume=3e38, amount=None)
 
 
@@ -335,11 +335,11 @@ def test_P15_an_empty_batch_gives_an_empty_list(predictor: KronosPredictor, bars
 def test_P16_a_missing_timestamp_is_named(predict: Predict, bars: Frame, missing: object) -> None:
     times = list(bars["timestamps"][:64])
     times[5] = missing
-    with pytest.raises(DataError, match="x_timestamp, row 5"):
+    with pytest.raises(DataError, match="x_timestamp, row 6"):
         predict(x_timestamp=times)
     future = list(bars["timestamps"][64:74])
     future[9] = missing
-    with pytest.raises(DataError, match="y_timestamp, row 9"):
+    with pytest.raises(DataError, match="y_timestamp, row 10"):
         predict(y_timestamp=future)
 
 
@@ -503,7 +503,7 @@ def test_series_of_other_lengths_and_faults_are_named_by_their_place(
             [frames[0], frames[1][1:]], [past[0], past[1][1:]], future, 10, verbose=False
         )
     frames[1] = frames[1].assign(close=np.nan)
-    with pytest.raises(DataError, match="series 1: column close, row 0"):
+    with pytest.raises(DataError, match="series 1: column close, row 1"):
         predictor.predict_batch(frames, past, future, 10, verbose=False)
 
 

@@ -1,7 +1,7 @@
 """Timestamps that a caller holds in memory, and the calendar columns the model reads from them.
 
 One clock: the columns are the wall-clock fields of the timestamps as given; a zone is kept and
-never converted. Rows are counted from 0 in the errors.
+never converted. Rows are counted from 1 in the errors, as in a file's.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def as_timestamps(timestamps: Iterable[Any], name: str = "timestamps") -> pd.Dat
     Takes a Series, an Index, an array or any list of datetimes or of texts, year first (ISO
     8601). A Series gives its values and its name; its own index does not count. Numbers are
     refused, since they do not say what they count. DataError names `name` and the first row
-    that is missing, cannot be read or is of another time zone than row 0.
+    that is missing, cannot be read or is of another time zone than row 1.
     """
     if isinstance(timestamps, pd.Series | pd.Index | np.ndarray) and (
         pd.api.types.is_datetime64_any_dtype(timestamps.dtype)
@@ -43,7 +43,7 @@ def as_timestamps(timestamps: Iterable[Any], name: str = "timestamps") -> pd.Dat
         index = _from_cells(timestamps, name)
     missing = np.flatnonzero(index.isna())
     if missing.size:
-        raise DataError(f"{name}, row {missing[0]}: no timestamp (NaT); {WAY_OUT}")
+        raise DataError(f"{name}, row {missing[0] + 1}: no timestamp (NaT); {WAY_OUT}")
     return index
 
 
@@ -53,7 +53,7 @@ def _from_cells(timestamps: Iterable[Any], name: str) -> pd.DatetimeIndex:
     cells = list(timestamps)
     for row, cell in enumerate(cells):
         if not _is_timestamp(cell):
-            raise DataError(f"{name}, row {row}: {cell!r:.60} is no timestamp; {WAY_OUT}")
+            raise DataError(f"{name}, row {row + 1}: {cell!r:.60} is no timestamp; {WAY_OUT}")
     try:
         index = pd.to_datetime(cells, format="ISO8601", errors="coerce")
     except (ValueError, TypeError) as error:  # one index has one time zone
@@ -62,7 +62,7 @@ def _from_cells(timestamps: Iterable[Any], name: str) -> pd.DatetimeIndex:
         raise _mixed_zones(cells, name)
     for row in np.flatnonzero(index.isna()).tolist():
         if isinstance(cells[row], str):
-            raise DataError(f"{name}, row {row}: {cells[row]!r:.60} is no timestamp; {WAY_OUT}")
+            raise DataError(f"{name}, row {row + 1}: {cells[row]!r:.60} is no timestamp; {WAY_OUT}")
         if not pd.isna(cells[row]):  # a datetime that only its zone can have kept out
             raise _mixed_zones(cells, name)
     return index.rename(getattr(timestamps, "name", None))
@@ -81,6 +81,6 @@ def _mixed_zones(cells: list[Any], name: str) -> DataError:
     zones = [pd.to_datetime([cell], format="ISO8601", errors="coerce").tz for cell in cells]
     row = next((row for row, zone in enumerate(zones) if str(zone) != str(zones[0])), 0)
     return DataError(
-        f"{name}, row {row}: {cells[row]!s:.60} has another time zone than row 0, "
+        f"{name}, row {row + 1}: {cells[row]!s:.60} has another time zone than row 1, "
         f"{cells[0]!s:.60}; convert all to one zone, or drop the zones"
     )

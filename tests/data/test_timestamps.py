@@ -60,24 +60,24 @@ def test_names_and_zones_are_kept() -> None:
 
 @pytest.mark.parametrize("kind", [list, pd.Series, pd.DatetimeIndex])
 def test_P16_nat_is_named(kind: Any) -> None:
-    with pytest.raises(DataError, match="row 1: no timestamp"):
+    with pytest.raises(DataError, match="row 2: no timestamp"):
         stamp_columns(kind([TIMES[0], pd.NaT, TIMES[2]]))
 
 
 @pytest.mark.parametrize(
     ("cells", "rule"),
     [
-        ([TIMES[0], 5], "row 1: 5 is no timestamp"),
-        (np.arange(3), "row 0"),
-        ([TIMES[0], "now"], "row 1: 'now' is no timestamp"),
-        ([TIMES[0], "2024-13-01"], "row 1: '2024-13-01' is no timestamp"),
-        (["18/06/2024"], "row 0: '18/06/2024' is no timestamp"),
+        ([TIMES[0], 5], "row 2: 5 is no timestamp"),
+        (np.arange(3), "row 1"),
+        ([TIMES[0], "now"], "row 2: 'now' is no timestamp"),
+        ([TIMES[0], "2024-13-01"], "row 2: '2024-13-01' is no timestamp"),
+        (["18/06/2024"], "row 1: '18/06/2024' is no timestamp"),
         ("2024-06-18", "must be a list of timestamps, got '2024-06-18'"),
         (5, "must be a list of timestamps, got 5"),
-        ([[1]], "row 0"),
-        ([TIMES[0], TIMES[1].tz_localize("UTC")], "row 1: .* another time zone than row 0"),
-        ([TIMES[0].tz_localize("UTC"), TIMES[1]], "row 1: .* another time zone than row 0"),
-        (["2024-06-18T00:00+08:00", "2024-06-18T00:00Z"], "row 1: .* another time zone"),
+        ([[1]], "row 1"),
+        ([TIMES[0], TIMES[1].tz_localize("UTC")], "row 2: .* another time zone than row 1"),
+        ([TIMES[0].tz_localize("UTC"), TIMES[1]], "row 2: .* another time zone than row 1"),
+        (["2024-06-18T00:00+08:00", "2024-06-18T00:00Z"], "row 2: .* another time zone"),
         (
             [datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=1))), TIMES[0]],
             "row 1: .* another time zone",
