@@ -80,7 +80,7 @@ def test_P16_nat_is_named(kind: Any) -> None:
         (["2024-06-18T00:00+08:00", "2024-06-18T00:00Z"], "row 2: .* another time zone"),
         (
             [datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=1))), TIMES[0]],
-            "row 1: .* another time zone",
+            "row 2: .* another time zone",
         ),
     ],
 )
