@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from kronos import __version__
-from kronos.errors import KronosError
+from kronos.errors import ConfigError, KronosError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Train, predict and plan with Kronos, a foundation model for candlesticks.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+# click's own, wherever this release of typer keeps it
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Bars = Annotated[str, typer.Option(help='A CSV of bars, or "ibm": the shipped daily bars.')]
@@ -35,23 +37,30 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: the card
 def main() -> None:
     """Run the command line; what a user can mend ends in one line and exit status 2."""
     try:
-        app()
+        status = app(standalone_mode=False)  # typer would tell of a wrong option in a box
     except KronosError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+    except _UsageError as error:
+        _fail(f"{error.format_message().rstrip('.')}; see kronos --help")
+    raise SystemExit(status)
 
 
-def _fail(message: str) -> None:
-    print(f"kronos: {message}", file=sys.stderr)
-    raise SystemExit(2)
+def _fail(message: str, status: int = 2) -> NoReturn:
+    print(f"kronos: {' '.join(message.splitlines())}", file=sys.stderr)
+    raise SystemExit(status)
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version")] = False) -> None:
+def _alone(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version")] = False
+) -> None:
     if version:
         typer.echo(f"kronos {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()
@@ -68,11 +77,14 @@ def train(
 ) -> None:
     """Train tokenizer and forecaster, or fine-tune a pretrained forecaster, on bars."""
     run = _run_config(config, model, bars, overrides or [])
-    from kronos.measure import default_device
+    from kronos.train import TrainingStopped
     from kronos.train import train as train_run
 
-    with _training_bar() as show:
-        results = train_run(run, out / run.name, device=device or default_device(), show=show)
+    try:
+        with _training_bar() as show:
+            results = train_run(run, out / run.name, device=_device(device), show=show)
+    except TrainingStopped as stop:  # the input was good: the run failed
+        _fail(str(stop), status=1)
     if as_json:
         typer.echo(json.dumps([_plain(result) for result in results], indent=2))
         return
@@ -103,11 +115,15 @@ def predict(
     from kronos.checkpoint import load_predictor
     from kronos.data.sessions import future_timestamps
 
-    history = _read_bars(bars).iloc[-_at_least_one("--window", window) :]
-    future = future_timestamps(pd.DatetimeIndex(history.index), horizon)
-    forecast = load_predictor(model, device).predict(
-        history,
-        history.index,
+    for option, value in (("--horizon", horizon), ("--window", window), ("--paths", paths)):
+        _at_least_one(option, value)
+    history = _read_bars(bars)
+    predictor = load_predictor(model, _device(device))
+    ahead = min(horizon, predictor.max_context + 1)  # more are refused, and take long to list
+    future = future_timestamps(pd.DatetimeIndex(history.index), ahead)
+    forecast = predictor.predict(
+        history.iloc[-window:],
+        history.index[-window:],
         future,
         horizon,
         T=temperature,
@@ -156,7 +172,8 @@ def _training_bar() -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         tasks: dict[str, Any] = {}
 
         def show(progress: Any) -> None:
@@ -192,12 +209,18 @@ def _write_forecast(forecast: "pd.DataFrame", out: Path | None, as_json: bool) -
         write_text(out, text)
 
 
-def _at_least_one(option: str, value: int) -> int:
+def _at_least_one(option: str, value: int) -> None:
     if value < 1:
-        from kronos.errors import ConfigError
-
         raise ConfigError(f"{option} must be at least 1, got {value}")
-    return value
+
+
+def _device(name: str | None) -> str:
+    from kronos.measure import default_device
+
+    best = default_device()
+    if name not in (None, "cpu", best):
+        raise ConfigError(f"--device is cpu, or cuda where torch finds a card; got {name!r:.60}")
+    return name or best
 
 
 def _plain(value: Any) -> dict[str, Any]:

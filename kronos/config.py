@@ -6,11 +6,21 @@ A run is a model shape, the bars, how to train and how to score. `recipes.py` na
 import difflib
 import hashlib
 import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from kronos.errors import ConfigError
 
@@ -20,6 +30,14 @@ Checkpointing = Literal["off", "block"]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and annotation in (int, float):
+            raise ValueError("a number is needed")
+        return value
 
 
 class TokenizerShape(_Frozen):
@@ -115,7 +133,7 @@ class TrainingConfig(_Frozen):
     """Condition s2 on the true s1 instead of a sampled one while training."""
     validate_every: int = Field(100, gt=0)
     """Steps between two looks at the validation loss."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
 
 
 class ScoringConfig(_Frozen):
@@ -127,7 +145,7 @@ class ScoringConfig(_Frozen):
     """Sampled paths whose mean is one forecast."""
     temperature: float = Field(1.0, ge=0)
     top_p: float = Field(0.9, gt=0, le=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
 
 
 class RunConfig(_Frozen):
@@ -154,12 +172,15 @@ class RunConfig(_Frozen):
         for override in overrides:
             key, equals, text = override.partition("=")
             if not equals:
-                raise ConfigError(f"--set takes section.setting=value, got {override!r}")
+                raise ConfigError(f"--set takes section.setting=value, got {override!r:.60}")
             _replace(settings, key.strip().split("."), _parse_value(override, text))
         return validated(settings, source="--set")
 
 
 _RECIPE_KEY: Final = "recipe"
+_BOOL: Final = "tag:yaml.org,2002:bool"
+_DEEPEST: Final = 3
+"""Names in the longest setting, model.tokenizer.d_model; a YAML alias may nest without end."""
 
 
 def load_config(path: Path) -> RunConfig:
@@ -168,21 +189,24 @@ def load_config(path: Path) -> RunConfig:
     Raises:
         ConfigError: the file cannot be read, or a setting is unknown or against the rules.
     """
+    source = " ".join(str(path).splitlines())
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"cannot read the configuration {path}: {reason}") from error
+        settings = _read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot read the configuration {source}: {reason}") from error
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path}: a configuration is a mapping of sections, got {settings!r:.60}")
+        raise ConfigError(f"{source}: settings are a mapping of sections, got {settings!r:.60}")
     if _RECIPE_KEY in settings:
         from kronos.recipes import recipe  # recipes stand on this module
 
-        base = recipe(str(settings.pop(_RECIPE_KEY))).model_dump(mode="json")
-        for key, value in settings.items():
-            _merge(base, [str(key)], value)
+        try:
+            base = recipe(str(settings.pop(_RECIPE_KEY))).model_dump(mode="json")
+            _merge(base, [], settings)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
         settings = base
-    return validated(settings, source=str(path))
+    return validated(settings, source=source)
 
 
 def validated(settings: dict[str, Any], *, source: str) -> RunConfig:
@@ -194,24 +218,51 @@ def validated(settings: dict[str, Any], *, source: str) -> RunConfig:
     try:
         return RunConfig.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
+        faults = error.errors()
+        # an unknown setting is told before a missing one: it may be the missing one misspelt
+        first = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
         where = ".".join(str(part) for part in first["loc"]) or "configuration"
         if first["type"] == "extra_forbidden":
             raise ConfigError(f"{source}: {_unknown(first['loc'])}") from error
-        raise ConfigError(
-            f"{source}: {where}: {first['msg']}, got {first['input']!r:.60}"
-        ) from error
+        rule = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{source}: {where}: {rule}, got {first['input']!r:.60}") from error
 
 
 def _parse_value(override: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set cannot read the value of {override!r}") from error
+        return _read_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"--set cannot read the value of {override!r:.60}: {error}") from error
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML in which `off` is a word, as in YAML 1.2, and no key may stand twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if repeated := [key for key, times in keys.items() if times > 1]:
+            raise ValueError(f"{repeated[0]!r:.60} stands there twice; keep one")
+        return node
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
+
+
+def _read_yaml(text: str) -> Any:
+    """The values of a YAML text; ValueError, in one line, where it cannot be read."""
+    try:
+        return yaml.load(text, _Yaml)
+    except Exception as error:  # odd tags, dates and depths raise what they like in PyYAML
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def _merge(settings: dict[str, Any], path: list[str], value: Any) -> None:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and len(path) < _DEEPEST:
         for key, inner in value.items():
             _merge(settings, [*path, str(key)], inner)
     else:
@@ -230,8 +281,11 @@ def _replace(settings: dict[str, Any], path: list[str], value: Any) -> None:
 
 def _unknown(location: tuple[Any, ...]) -> str:
     name = ".".join(str(part) for part in location)
-    near = difflib.get_close_matches(name, _setting_names(RunConfig), n=1, cutoff=0.5)
-    return f"no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+    names = _setting_names(RunConfig)
+    if name in names:  # written with dots as one key of a YAML mapping
+        return f"no setting {name!r} in one key; nest it: {name.replace('.', ': {')}: ..."
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"no setting {name!r:.60}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _setting_names(model: type[BaseModel], prefix: str = "") -> list[str]:

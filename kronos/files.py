@@ -1,7 +1,8 @@
 """Writing files so that a reader never meets half of one."""
 
+import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +13,27 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it takes `path`'s place, else it is removed.
 
     The temporary file lies in the same folder, so that the final rename is atomic
-    (POSIX rename(2), `os.replace`), and is flushed to the disk before the rename.
+    (POSIX rename(2), `os.replace`), and is flushed to the disk before the rename. A link stays
+    a link: what it points to is replaced.
+
+    Raises:
+        OSError: the file cannot be written; `filename` is the target's.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # a rename would put a file in its place
+        reason = errno.EISDIR if target.is_dir() else errno.EINVAL
+        raise OSError(reason, "not a regular file", str(path))
+    temporary = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}.tmp")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch(exist_ok=False)  # with the permissions that the umask leaves
         yield temporary
         _flush_to_disk(temporary)
-        os.chmod(temporary, _mode_of_new_files())  # mkstemp makes private files
         os.replace(temporary, target)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # the caller never chose that name
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -37,9 +47,3 @@ def write_text(path: Path | str, text: str) -> None:
 def _flush_to_disk(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def _mode_of_new_files() -> int:
-    mask = os.umask(0)  # the mask can only be read by setting it
-    os.umask(mask)
-    return 0o666 & ~mask

@@ -18,8 +18,8 @@ KIB: Final = 1024
 MIB: Final = 1024**2
 GIB: Final = 1024**3
 
-_UNITS: Final = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
-_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)[ ]?(?P<prefix>[KMGT]?)(?P<binary>I?)B")
+_UNITS: Final = {None: 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024**4}
+_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)[ ]?(?:(?P<prefix>[KMGT])I?)?B")
 _LARGEST = 2**60
 
 
@@ -38,11 +38,13 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(stripped.upper()) if stripped.isascii() and one_case else None
     if match is None:
         raise SizeError(
-            f"a size is a number with a unit, such as 12GB, 12GiB or 512MB; got {text!r}"
+            f"a size is a number with a unit, such as 12GB, 12GiB or 512MB; got {text!r:.60}"
         )
-    size = int(Decimal(match["number"]) * _UNITS[match["prefix"]])
+    number = Decimal(match["number"])
+    number = min(number, Decimal(2 * _LARGEST))  # the product may overflow even a Decimal
+    size = int(number * _UNITS[match["prefix"]])
     if not 0 < size <= _LARGEST:
-        raise SizeError(f"a size lies between 1B and 1048576TB; got {text!r}")
+        raise SizeError(f"a size lies between 1B and 1048576TB; got {text!r:.60}")
     return size
 
 
@@ -118,12 +120,21 @@ def find_card(name: str) -> Card:
     Raises:
         SizeError: no such card; the message names the nearest.
     """
-    slug = name.strip().lower().replace("_", "-").replace(" ", "-")
+    slug = _slug(name)
     if slug in CATALOGUE:
         return CATALOGUE[slug]
-    near = difflib.get_close_matches(slug, CATALOGUE, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise SizeError(f"no card {name!r} in the catalogue; {hint}`kronos gpus` lists them all")
+    near = _nearest(slug, cutoff=0.5)
+    hint = f"did you mean {near}? " if near else ""
+    raise SizeError(f"no card {name!r:.60} in the catalogue; {hint}`kronos gpus` lists them all")
+
+
+def _slug(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def _nearest(slug: str, cutoff: float) -> str | None:
+    begun = [known for known in CATALOGUE if slug and known.startswith(slug)]
+    return next(iter(begun or difflib.get_close_matches(slug, CATALOGUE, 1, cutoff)), None)
 
 
 def parse_budget(text: str) -> tuple[int, Card | None]:
@@ -132,7 +143,7 @@ def parse_budget(text: str) -> tuple[int, Card | None]:
     Raises:
         SizeError: the text is neither.
     """
-    slug = text.strip().lower()
+    slug = _slug(text)
     if slug in CATALOGUE:
         return CATALOGUE[slug].memory, CATALOGUE[slug]
     try:
@@ -140,8 +151,8 @@ def parse_budget(text: str) -> tuple[int, Card | None]:
     except SizeError as error:
         if not any(letter.isalpha() for letter in slug) or slug[0] in "-0123456789":
             raise
-        near = difflib.get_close_matches(slug, CATALOGUE, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}?" if near else "; or a card listed by `kronos gpus`"
+        near = _nearest(slug, cutoff=0.6)
+        hint = f"; did you mean {near}?" if near else "; or a card listed by `kronos gpus`"
         raise SizeError(f"{error}{hint}") from None
 
 
@@ -207,7 +218,7 @@ def _ask(nvml: Any, query: Any, handle: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def process_footprint(uuid: str, pid: int, nvml: Any = None) -> tuple[int | None, str | None]:

@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kronos.config import (
-    DataConfig,
     ForecasterShape,
     ModelConfig,
     RunConfig,
-    ScoringConfig,
     TokenizerShape,
     TrainingConfig,
 )
@@ -90,7 +88,7 @@ def model_shape(name: str) -> ModelConfig:
         ConfigError: no such shape.
     """
     if name not in SHAPES:
-        raise ConfigError(f"no model shape {name!r}; there are {', '.join(SHAPES)}")
+        raise ConfigError(f"no model shape {name!r:.60}; there are {', '.join(SHAPES)}")
     return SHAPES[name]
 
 
@@ -143,17 +141,15 @@ def tiny_pretraining() -> RunConfig:
     return RunConfig(
         name="tiny-pretraining",
         model=_TINY.model_copy(update={"pretrained": None}),
-        data=DataConfig(),
         training=TrainingConfig(
             window=120,
             horizon=24,
             batch_size=32,
-            steps=1500,
-            learning_rate=2e-3,
+            steps=600,
+            learning_rate=1e-3,
             schedule="one-cycle",
-            validate_every=100,
+            validate_every=30,
         ),
-        scoring=ScoringConfig(),
     )
 
 
@@ -172,5 +168,5 @@ def recipe(name: str) -> RunConfig:
         ConfigError: no such recipe.
     """
     if name not in RECIPES:
-        raise ConfigError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")
+        raise ConfigError(f"no recipe {name!r:.60}; there are {', '.join(RECIPES)}")
     return RECIPES[name]()

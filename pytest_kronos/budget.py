@@ -21,7 +21,8 @@ class Usage:
 
     source: str
     """"measured" or "estimated"."""
-    device: str
+    card: str
+    """The card that was measured, or that the estimate is for."""
     peak_allocated: int
     peak_reserved: int | None
     context: int | None
@@ -52,7 +53,7 @@ def usage_of(reading: "MemoryReading", card: Card | None) -> Usage:
     if reading.device != "cpu":
         return Usage(
             source="measured",
-            device=reading.device,
+            card=reading.device,
             peak_allocated=reading.peak_allocated,
             peak_reserved=reading.peak_reserved,
             context=reading.context,
@@ -68,7 +69,7 @@ def usage_of_estimate(estimate: "MemoryEstimate", card: Card | None) -> Usage:
     """An estimate in the same words as a measurement."""
     return Usage(
         source="estimated",
-        device=card.name if card else "a CUDA card",
+        card=card.name if card else "a CUDA card",
         peak_allocated=estimate.peak_allocated,
         peak_reserved=estimate.peak_reserved,
         context=estimate.context,
@@ -85,9 +86,9 @@ def judge_budget(usage: Usage, limit: int | None) -> Finding:
         )
     if usage.footprint is None:
         return Finding(
-            "memory", Verdict.NOT_MEASURED, f"the footprint on {usage.device} could not be read"
+            "memory", Verdict.NOT_MEASURED, f"the footprint on {usage.card} could not be read"
         )
-    text = f"footprint {format_size(usage.footprint)} ({usage.source})"
+    text = f"footprint {format_size(usage.footprint)} ({usage.source}, {usage.card})"
     if limit is None:
         return Finding("memory", Verdict.PASS, f"{text}, no budget")
     if usage.footprint <= limit:
@@ -122,10 +123,12 @@ def judge_growth(usage: Usage, golden: float | None, limit: float) -> Finding:
 
 def note_usage(record: Record, usage: Usage, limit: int | None) -> None:
     """Put what was found of memory into a test's record; of several, the largest stays."""
+    from kronos.measure import device_profile
+
     record.findings.append(judge_budget(usage, limit))
     if (record.footprint_bytes or -1) > (usage.footprint or 0):
         return
-    record.device = usage.device
+    record.device = device_profile()
     record.memory_source = usage.source
     record.footprint_bytes = usage.footprint
     record.budget_bytes = limit

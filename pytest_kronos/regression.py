@@ -90,7 +90,9 @@ class Golden:
         more: Callable[[Row], list[Finding]] = lambda row: [],
     ) -> None:
         """Add the findings on `metrics`, and on whatever `more` looks at in the golden row."""
-        device = device_profile()
+        from kronos.measure import device_profile
+
+        device = self._record.device = device_profile()
         if self._settings.golden_update:
             self._update(case, device, {**columns, **metrics})
             return
@@ -182,6 +184,8 @@ class Regression:
         raise_failures(self._record)
 
     def _time(self, case: RegressionCase, step: Step) -> Throughput:
+        from kronos.measure import device_profile
+
         row = GoldenStore(self._settings.golden_dir).row(case.name, device_profile())
         golden = None if row is None else row["relative_step_cost"]
         if not isinstance(golden, int | float) or not golden > 0:
@@ -232,13 +236,6 @@ def kronos_case(config: "RunConfig") -> RegressionCase:
         steps=config.training.steps,
         settings=golden_columns(config),
     )
-
-
-def device_profile() -> str:
-    """The key of a golden row: the kind of device, and which one."""
-    from kronos.measure import device_profile as profile_of
-
-    return profile_of()
 
 
 def _measured_columns(usage: Usage, throughput: Throughput) -> dict[str, Value]:

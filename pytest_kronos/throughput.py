@@ -21,6 +21,7 @@ class Throughput:
     """How fast a step is, here and relative to the reference workload."""
 
     device: str
+    """The profile of the device, as golden rows are keyed."""
     step_seconds: tuple[float, ...]
     relative_costs: tuple[float, ...]
     """Step time over reference time, pair by pair."""
@@ -106,7 +107,12 @@ class StepsPerHour:
         histograms work; where it is switched off (as under xdist) the same turns are taken
         without it.
         """
-        from kronos.measure import PairedStopwatch, ReferenceWorkload, default_device
+        from kronos.measure import (
+            PairedStopwatch,
+            ReferenceWorkload,
+            default_device,
+            device_profile,
+        )
 
         device = default_device()
         pairs = PairedStopwatch(step, ReferenceWorkload(device), device=device)
@@ -114,7 +120,7 @@ class StepsPerHour:
         self._first_rounds(pairs)
         while True:
             throughput = Throughput(
-                device=device,
+                device=device_profile(),
                 step_seconds=tuple(pairs.step_seconds),
                 relative_costs=tuple(pairs.relative_costs()),
                 warmup_rounds=warmup,
@@ -131,6 +137,7 @@ class StepsPerHour:
                 f"{throughput.steps_per_hour:,.0f}; one step costs "
                 f"{throughput.relative_step_cost:.3g} reference workloads ({low:.3g} to {high:.3g})"
             )
+            self._record.device = throughput.device
             self._record.steps_per_hour = throughput.steps_per_hour
             self._record.findings.append(Finding("steps per hour", Verdict.PASS, text))
 

@@ -46,6 +46,7 @@ class Record:
 
     case: str
     device: str | None = None
+    """The profile of the device the test ran on."""
     memory_source: str | None = None
     """"measured" on a card, "estimated" elsewhere; None where no memory was looked at."""
     footprint_bytes: int | None = None

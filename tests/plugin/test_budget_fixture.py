@@ -28,7 +28,7 @@ MODEL = """
 def _usage(**changes):
     values = {
         "source": "estimated",
-        "device": "a CUDA card",
+        "card": "a CUDA card",
         "peak_allocated": 60,
         "peak_reserved": 70,
         "context": 30,
@@ -50,7 +50,7 @@ def test_a_failure_names_limit_footprint_excess_and_what_fills_the_peak():
     text = judge_budget(_usage(), 90).text
     for part in (
         "limit 90 B",
-        "footprint 100 B (estimated)",
+        "footprint 100 B (estimated, a CUDA card)",
         "excess 10 B",
         "activations 50 B",
         "CUDA context 30 B",
