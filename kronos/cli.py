@@ -199,10 +199,11 @@ def _read_bars(name: str) -> "pd.DataFrame":
 def _write_forecast(forecast: "pd.DataFrame", out: Path | None, as_json: bool) -> None:
     from kronos.files import write_text
 
+    forecast = forecast.rename_axis(index="timestamps")
     if as_json:
         text = forecast.to_json(orient="table", index=True) + "\n"
     else:
-        text = forecast.to_csv(index_label="timestamps", float_format="%.9g", lineterminator="\n")
+        text = forecast.to_csv(float_format="%.9g", lineterminator="\n")
     if out is None:
         typer.echo(text, nl=False)
     else:

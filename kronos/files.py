@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -26,16 +26,19 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)  # with the permissions that the umask leaves
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode  # what the umask leaves
         yield temporary
+        temporary.chmod(mode)  # a writer may have put a private file in its place
         _flush_to_disk(temporary)
         os.replace(temporary, target)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # the caller never chose that name
+        if error.errno and error.filename in (None, str(temporary)):  # a name no caller chose
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # gone by now, or it never came to be
+            temporary.unlink()
 
 
 def write_text(path: Path | str, text: str) -> None:

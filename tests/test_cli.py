@@ -79,23 +79,17 @@ def trained(bars, tmp_path_factory):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The current folder, an empty one."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return tmp_path  # empty
 
 
 @pytest.mark.parametrize("arguments", [["--help"], []])
-def test_help_names_the_commands(arguments):
+def test_help_names_the_commands_and_each_has_json(arguments):
     done = kronos(*arguments)
     assert (done.status, done.err) == (0, "")
-    assert all(command in done.out for command in ("train", "predict", "gpus"))
-
-
-@pytest.mark.parametrize("command", ["train", "predict", "gpus"])
-def test_every_command_has_help_and_json(command):
-    done = kronos(command, "--help")
-    assert done.status == 0
-    assert "--json" in done.out
+    for command in ("train", "predict", "gpus"):
+        assert command in done.out
+        assert "--json" in kronos(command, "--help").out
 
 
 def test_version():
@@ -109,9 +103,7 @@ def test_version():
         (["--nosuch"], "--nosuch"),
         (["predict"], "--horizon"),
         (["predict", "--horizon", "three"], "--horizon"),
-        (["predict", "--horizon", "3", "--top-p", "x"], "--top-p"),
         (["train"], "config"),
-        (["gpus", "extra"], "extra"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(arguments, part):
@@ -129,9 +121,8 @@ def test_the_process_itself_ends_with_one_line_and_status_2(here):
     assert len(done.stderr.splitlines()) == 1
 
 
-GPU = LiveGpu(
-    index=0, name="Card", uuid="GPU-1", memory_total=12 * GIB, memory_used=None, utilisation=None
-)
+SIZES = {"memory_total": 12 * GIB, "memory_used": None}
+GPU = LiveGpu(index=0, name="Card", uuid="GPU-1", utilisation=None, **SIZES)
 
 
 @pytest.mark.parametrize("live", [([], "NVML: no driver"), ([GPU], None)])
@@ -144,9 +135,8 @@ def test_gpus_lists_this_machine_and_the_catalogue(monkeypatch, live):
     values = json.loads(data.out)
     assert values["reason"] == live[1]
     assert [card["slug"] for card in values["catalogue"]] == [*CATALOGUE]
-    if live[0]:
-        (gpu,) = values["live"]
-        assert (gpu["memory_total"], gpu["memory_used"]) == (12 * GIB, None)
+    assert all(gpu.items() >= SIZES.items() for gpu in values["live"])
+    assert len(values["live"]) == len(live[0])
 
 
 def test_training_writes_both_models_and_says_where(trained):
@@ -180,18 +170,14 @@ def test_a_run_that_fails_ends_in_one_line_and_status_1(bars, here):
     ("arguments", "parts"),
     [
         (["nosuch"], ["no recipe 'nosuch'", "baseline"]),
-        (["two\nlines"], ["no recipe"]),
         (["absent.yaml"], ["absent.yaml", "No such file"]),
-        (["two\nlines.yml"], ["No such file"]),
         (["baseline", "--model", "huge"], ["no model shape 'huge'"]),
         (["baseline", "--set", "training.batchsize=1"], ["training.batch_size"]),
         (["baseline", "--set", "training.batch_size=none"], ["training.batch_size", "'none'"]),
         (["baseline", "--set", "training.steps"], ["section.setting=value"]),
-        (["baseline", "--bars", "absent.csv"], ["absent.csv", "No such file"]),
-        (["baseline", "--bars", "absent\n.csv"], ["No such file"]),
+        (["baseline", "--bars", "absent\nfile.csv"], ["absent file.csv", "No such file"]),
         (["baseline", "--bars", "."], ["Is a directory"]),
         (["baseline", "--device", "abacus"], ["--device", "'abacus'"]),
-        (["baseline", "--device", "cuda:99"], ["--device", "'cuda:99'"]),
         (["baseline", *SMALL, "--set", "training.batch_size=99999"], ["batch_size 99999"]),
         (["baseline", *SMALL, "--set", "training.window=99999"], ["window 99999"]),
         (["baseline", *SMALL, "--set", "model.forecaster.n_heads=3"], ["n_heads", "64 / 3"]),
@@ -215,7 +201,6 @@ BAD_BARS = {
     "empty cell": (f"{HEADER}{DAY_ONE}2024-01-02,,3,1,2\n".encode(), ["open", "row 2"]),
     "date": (f"{HEADER}{DAY_ONE}yesterday,2,3,1,2\n".encode(), ["timestamps", "row 2"]),
     "order": (f"{HEADER}{DAY_TWO}{DAY_ONE}".encode(), ["timestamps", "row 2", "earlier"]),
-    "negative": (f"{HEADER}{DAY_ONE}2024-01-02,2,3,-1,2\n".encode(), ["low", "row 2"]),
 }
 
 
@@ -241,14 +226,11 @@ def _predict(trained, bars, *arguments):
     [
         (["--horizon", "0"], ["--horizon must be at least 1, got 0"]),
         (["--window", "0"], ["--window must be at least 1, got 0"]),
-        (["--window", "-5"], ["--window", "-5"]),
         (["--paths", "0"], ["--paths must be at least 1, got 0"]),
         (["--horizon", "99999999999"], ["99999999999 > 512"]),
-        (["--temperature", "-1"], ["T must be", "-1"]),
         (["--temperature", "nan"], ["T must be", "nan"]),
         (["--top-p", "2"], ["top_p", "2"]),
         (["--model", "nowhere"], ["nowhere", "config.json"]),
-        (["--model", "nowhere\nelse"], ["nowhere"]),
         (["--device", "abacus"], ["--device", "'abacus'"]),
     ],
 )
@@ -256,11 +238,6 @@ def test_predicting_refuses_bad_settings_and_leaves_nothing(here, trained, bars,
     err = _refused(*_predict(trained, bars, "--out", "forecast.csv", *arguments))
     assert [part for part in parts if part not in err] == []
     assert os.listdir(here) == []
-
-
-def test_one_bar_shows_no_spacing(here, trained):
-    (here / "one.csv").write_text(HEADER + DAY_ONE, encoding="utf-8")
-    assert "1 bar(s)" in _refused(*_predict(trained, "one.csv"))
 
 
 def _csv(text):
@@ -297,11 +274,7 @@ def test_out_writes_the_very_text_and_prints_nothing(here, trained, bars):
     assert os.listdir(here / "new") == ["forecast.csv"]
 
 
-def test_a_forecast_that_cannot_be_written_is_told_and_leaves_the_old(
-    here, trained, bars, monkeypatch
-):
-    (here / "folder").mkdir()
-    assert "folder" in _refused(*_predict(trained, bars, "--out", "folder"))
+def test_a_forecast_that_cannot_be_written_leaves_the_old(here, trained, bars, monkeypatch):
     (here / "forecast.csv").write_text("old", encoding="utf-8")
 
     def full(*arguments):
@@ -311,7 +284,8 @@ def test_a_forecast_that_cannot_be_written_is_told_and_leaves_the_old(
     err = _refused(*_predict(trained, bars, "--out", "forecast.csv"))
     assert err == "kronos: forecast.csv: No space left on device\n"
     assert (here / "forecast.csv").read_text(encoding="utf-8") == "old"
-    assert sorted(os.listdir(here)) == ["folder", "forecast.csv"]
+    assert os.listdir(here) == ["forecast.csv"]
+    assert str(here) in _refused(*_predict(trained, bars, "--out", here))
 
 
 def test_a_short_window_still_knows_the_sessions_of_the_whole_file(here, trained):

@@ -49,7 +49,9 @@ def test_until_the_end_of_the_block_readers_see_the_old_file(old):
     assert os.listdir(old.parent) == [old.name]
 
 
-@pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt(), SystemExit(1)])
+@pytest.mark.parametrize(
+    "error", [ValueError("bad"), OSError("bad"), KeyboardInterrupt(), SystemExit(1)]
+)
 def test_an_error_in_the_block_leaves_the_old_file(old, error):
     def write():
         with atomic_path(old) as temporary:
@@ -59,6 +61,7 @@ def test_an_error_in_the_block_leaves_the_old_file(old, error):
     with pytest.raises(type(error)) as caught:
         write()
     assert caught.value is error
+    assert str(error) in ("bad", "", "1")
     _only_old_is_left(old)
 
 
@@ -191,7 +194,7 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path):
 def test_a_file_in_the_place_of_a_folder_is_told_in_one_line(old):
     with pytest.raises(OSError, match=r"exists|directory") as caught:
         write_text(old / "below.csv", "new")
-    assert "\n" not in str(caught.value)
+    assert ".tmp" not in str(caught.value)
     _only_old_is_left(old)
 
 
@@ -204,3 +207,12 @@ def test_a_folder_that_may_not_be_written_is_told_by_the_files_name(old, monkeyp
         write_text(old, "new")
     assert caught.value.filename == str(old)
     _only_old_is_left(old)
+
+
+def test_a_writer_that_replaces_the_file_by_a_private_one_does_not_hide_it(tmp_path):
+    with atomic_path(tmp_path / "out") as temporary:
+        temporary.unlink()
+        temporary.touch(mode=0o600)
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert (tmp_path / "out").stat().st_mode == plain.stat().st_mode

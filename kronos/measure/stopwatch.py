@@ -12,6 +12,8 @@ from kronos.measure.cuda import card_of
 Step = Callable[[], object]
 Result = TypeVar("Result")
 
+_MOST_REPEATS = 20
+
 
 class Stopwatch:
     """Times calls on one device, whose queued work is finished before and after each."""
@@ -65,24 +67,33 @@ def time_steps(step: Step, *, device: str = "cpu", warmup: int = 2, rounds: int 
 
 
 class PairedStopwatch:
-    """Times a step and a reference in turn (A B A B ...), so that a busy machine slows both."""
+    """Times a step and a reference in turn (A B A B ...), so that a busy machine slows both.
+
+    A turn of the reference repeats it until it lasts about half as long as a step: a neighbour
+    that comes and goes then weighs on both alike.
+    """
 
     def __init__(self, step: Step, reference: Step, *, device: str = "cpu") -> None:
         self._stopwatch = Stopwatch(device)
         self._step = step
         self._reference = reference
+        self.repeats = 1
+        """Runs of the reference in one of its turns; `warm_up` sets it."""
         self.step_seconds: list[float] = []
         self.reference_seconds: list[float] = []
+        """Seconds of one run of the reference, the mean of each turn."""
 
     def warm_up(self, rounds: int) -> None:
         """Run both `rounds` times without recording."""
         for _ in range(rounds):
-            self._reference()
-            self._step()
+            reference = self._stopwatch.time(self._reference)
+            step = self._stopwatch.time(self._step)
+            self.repeats = min(max(round(step / reference / 2), 1), _MOST_REPEATS)
 
     def time_reference(self) -> None:
         """One turn of the reference."""
-        self.reference_seconds.append(self._stopwatch.time(self._reference))
+        seconds = sum(self._stopwatch.time(self._reference) for _ in range(self.repeats))
+        self.reference_seconds.append(seconds / self.repeats)
 
     def time_step(self) -> None:
         """One turn of the step."""

@@ -67,9 +67,9 @@ def train(
         results.append(_fit(phase, TOKENIZER, config.training, folder, show))
         trained = type(models.tokenizer).from_pretrained(best_model(folder, TOKENIZER))
         models = Models(trained.to(device), models.forecaster)
-    else:
+    phase = forecaster_phase(models, data, config.training)  # checks, before anything is saved
+    if config.model.pretrained is not None:
         models.tokenizer.save_pretrained(best_model(folder, TOKENIZER))
-    phase = forecaster_phase(models, data, config.training)
     results.append(_fit(phase, FORECASTER, config.training, folder, show))
     return results
 

@@ -62,14 +62,15 @@ def test_two_weeks_have_shown_the_sessions_and_less_have_not():
     bars = _session_bars("2024-06-03", 20, ("10:00", "15:00"), freq="h")
     night = future_timestamps(bars[: 11 * 6], 1)[0]  # Monday 3rd 10:00 to Monday 17th 15:00
     assert night == pd.Timestamp("2024-06-18 10:00")
+    assert future_timestamps(bars[: 10 * 6 + 1], 6)[-1] == night  # two weeks to the hour
     assert future_timestamps(bars[: 10 * 6], 1)[0] == pd.Timestamp("2024-06-14 16:00")
 
 
 def test_daily_bars_on_a_UTC_clock_stay_one_a_day_after_summer_time():
     closes = pd.bdate_range("2024-01-02", periods=80) + pd.Timedelta(hours=16)
     utc = closes.tz_localize("America/New_York").tz_convert("UTC")  # 21:00, from 11 March 20:00
-    future = future_timestamps(utc[:70], 10)
-    assert future.equals(utc[70:])
+    for known in (52, 70):
+        assert future_timestamps(utc[:known], 10).equals(utc[known : known + 10])
 
 
 def test_sessions_on_a_UTC_clock_are_those_of_the_last_days():

@@ -29,10 +29,25 @@ def test_no_rounds_are_refused():
         time_steps(lambda: None, rounds=0)
 
 
+def test_a_turn_of_the_reference_lasts_about_half_a_step():
+    runs = []
+    pairs = PairedStopwatch(lambda: time.sleep(0.04), lambda: runs.append(time.sleep(0.002)))
+    pairs.warm_up(1)
+    assert 5 <= pairs.repeats <= 11
+    runs.clear()
+    pairs.time_reference()
+    assert len(runs) == pairs.repeats
+    assert 0.002 <= pairs.reference_seconds[0] < 0.01
+    endless = PairedStopwatch(lambda: time.sleep(0.05), lambda: None)
+    endless.warm_up(1)
+    assert endless.repeats == 20
+
+
 def test_turns_alternate_and_pair():
     order = []
     pairs = PairedStopwatch(lambda: order.append("step"), lambda: order.append("reference"))
     pairs.warm_up(1)
+    pairs.repeats = 1
     for _ in range(2):
         pairs.time_reference()
         pairs.time_step()

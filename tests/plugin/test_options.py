@@ -88,7 +88,7 @@ def test_other_bad_options_are_usage_errors(one_test, option, text):
 def test_an_unknown_card_names_the_nearest(one_test):
     result = one_test.runpytest("--gpu-budget=rtx-3080")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "rtx-3090" in "\n".join(result.stderr.lines)
+    assert "did you mean rtx-3080-12gb?" in "\n".join(result.stderr.lines)
 
 
 LIMIT_TEST = """

@@ -88,7 +88,8 @@ SPEED = """
 """
 
 
-def test_the_fixture_uses_pytest_benchmark(pytester):
+def test_the_fixture_uses_pytest_benchmark(pytester, monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # it would switch itself off
     pytester.makepyfile(SPEED)
     result = pytester.runpytest("--benchmark-json=timing.json")
     result.assert_outcomes(passed=1)

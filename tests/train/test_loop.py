@@ -162,8 +162,12 @@ def test_T4_too_few_bars_to_validate_are_refused_before_training(bars_file, tmp_
 
 def test_T16_a_batch_larger_than_the_windows_is_refused(bars_file, tmp_path):
     config = _config(bars_file, batch_size=1000)
-    with pytest.raises(ConfigError, match="1000"):
-        train(config, tmp_path / "run", device="cpu")
+    train(_config(bars_file, steps=1), tmp_path / "first", device="cpu")
+    pretrained = config.with_overrides([f"model.pretrained={tmp_path / 'first'}"])
+    for one in (config, pretrained):
+        with pytest.raises(ConfigError, match="1000"):
+            train(one, tmp_path / "run", device="cpu")
+        assert not (tmp_path / "run").exists()
 
 
 def test_missing_pretrained_weights_are_named(bars_file, tmp_path):
