@@ -88,7 +88,7 @@ class PairedStopwatch:
         for _ in range(rounds):
             reference = self._stopwatch.time(self._reference)
             step = self._stopwatch.time(self._step)
-            self.repeats = min(max(round(step / reference / 2), 1), _MOST_REPEATS)
+            self.repeats = round(min(max(step / max(reference, 1e-9) / 2, 1), _MOST_REPEATS))
 
     def time_reference(self) -> None:
         """One turn of the reference."""

@@ -29,18 +29,30 @@ def test_no_rounds_are_refused():
         time_steps(lambda: None, rounds=0)
 
 
-def test_a_turn_of_the_reference_lasts_about_half_a_step():
+class _FakeStopwatch:
+    """Says what it is told that a call takes."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def time(self, call):
+        call()
+        return self.seconds[call]
+
+
+@pytest.mark.parametrize(
+    ("step", "reference", "repeats"), [(0.4, 0.02, 10), (0.02, 0.4, 1), (9.0, 1e-9, 20), (1, 0, 20)]
+)
+def test_a_turn_of_the_reference_lasts_about_half_a_step(step, reference, repeats):
     runs = []
-    pairs = PairedStopwatch(lambda: time.sleep(0.04), lambda: runs.append(time.sleep(0.002)))
+    pairs = PairedStopwatch(lambda: None, lambda: runs.append(1))
+    pairs._stopwatch = _FakeStopwatch({pairs._step: step, pairs._reference: reference})
     pairs.warm_up(1)
-    assert 5 <= pairs.repeats <= 11
+    assert pairs.repeats == repeats
     runs.clear()
     pairs.time_reference()
-    assert len(runs) == pairs.repeats
-    assert 0.002 <= pairs.reference_seconds[0] < 0.01
-    endless = PairedStopwatch(lambda: time.sleep(0.05), lambda: None)
-    endless.warm_up(1)
-    assert endless.repeats == 20
+    assert len(runs) == repeats
+    assert pairs.reference_seconds == [pytest.approx(reference)]
 
 
 def test_turns_alternate_and_pair():
