@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kronos.checkpoint import build_models
 from kronos.data import read_bars
+from kronos.recipes import baseline, tiny_pretraining
 from kronos.samples import ibm_daily, tiny_run
 
 PROVENANCE = ibm_daily().parent / "PROVENANCE.md"
@@ -56,5 +58,17 @@ def test_script_makes_the_shipped_text_again():
     assert text.encode("utf-8") == gzip.decompress(ibm_daily().read_bytes())
 
 
-def test_tiny_run_lies_in_the_package():
+@pytest.mark.parametrize("part", ["tokenizer", "basemodel"])
+def test_the_tiny_weights_are_the_stated_ones_and_small(part):
     assert tiny_run() == ibm_daily().parent / "tiny"
+    weights = tiny_run() / part / "best_model" / "model.safetensors"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() in PROVENANCE.read_text("utf-8")
+    everything = sum(path.stat().st_size for path in tiny_run().rglob("*") if path.is_file())
+    assert everything < 2_000_000
+
+
+def test_the_tiny_weights_fit_the_recipe_they_were_made_by():
+    made_by, used_by = tiny_pretraining().model, baseline().model
+    assert made_by.pretrained is None
+    assert made_by.model_copy(update={"pretrained": "tiny"}) == used_by
+    build_models(used_by, device="cpu", seed=0)  # strict: every tensor, every shape
