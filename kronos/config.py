@@ -86,8 +86,8 @@ class ModelConfig(_Frozen):
     max_context: int = Field(gt=0)
     """Tokens the forecaster looks back on when it predicts."""
     pretrained: str | None = None
-    """Where weights come from: "tiny" (shipped), a folder that holds the folders `tokenizer`
-    and `forecaster`, or None to start from scratch."""
+    """Where weights come from: "tiny" (shipped), the folder of a run (it holds
+    tokenizer/best_model and basemodel/best_model), or None to start from scratch."""
 
     @model_validator(mode="after")
     def _bits_agree(self) -> Self:

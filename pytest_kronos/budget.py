@@ -1,12 +1,15 @@
 """Memory against a budget: measured on a card, estimated elsewhere. No pytest; torch when used."""
 
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
+from kronos.errors import ConfigError
 from kronos.hardware import Card, format_size
-from pytest_kronos.verdicts import Finding, Record, Verdict, raise_failures
+from pytest_kronos.verdicts import Finding, Ledger, Record, Verdict, raise_failures
 
 if TYPE_CHECKING:
     from kronos.capacity import Build, MemoryEstimate, Step
@@ -30,6 +33,8 @@ class Usage:
     """What fills the reserved peak, where that is known."""
     where: str
     """Phase and operator of the peak, where that is known."""
+    remark: str | None = None
+    """What makes the figures less sure than they look."""
 
     @property
     def footprint(self) -> int | None:
@@ -59,6 +64,7 @@ def usage_of(reading: "MemoryReading", card: Card | None) -> Usage:
             context=reading.context,
             breakdown={"reserved by the allocator": reading.peak_reserved or 0},
             where="",
+            remark=reading.remark,
         )
     from kronos.capacity import estimate_from_cpu
 
@@ -89,6 +95,8 @@ def judge_budget(usage: Usage, limit: int | None) -> Finding:
             "memory", Verdict.NOT_MEASURED, f"the footprint on {usage.card} could not be read"
         )
     text = f"footprint {format_size(usage.footprint)} ({usage.source}, {usage.card})"
+    if usage.remark:
+        text = f"{text}; {usage.remark}"
     if limit is None:
         return Finding("memory", Verdict.PASS, f"{text}, no budget")
     if usage.footprint <= limit:
@@ -110,7 +118,7 @@ def judge_growth(usage: Usage, golden: float | None, limit: float) -> Finding:
     growth = usage.peak_allocated / golden - 1
     text = (
         f"allocated peak {format_size(usage.peak_allocated)} against {format_size(int(golden))}, "
-        f"{growth:+.2%}"
+        f"{growth:+.2%} ({usage.source})"
     )
     if growth > limit:
         return Finding(
@@ -122,48 +130,89 @@ def judge_growth(usage: Usage, golden: float | None, limit: float) -> Finding:
 
 
 def note_usage(record: Record, usage: Usage, limit: int | None) -> None:
-    """Put what was found of memory into a test's record; of several, the largest stays."""
+    """Put what was found of memory into a record; figures only where there are some."""
     from kronos.measure import device_profile
 
-    record.findings.append(judge_budget(usage, limit))
-    if (record.footprint_bytes or -1) > (usage.footprint or 0):
-        return
+    finding = judge_budget(usage, limit)
+    record.findings.append(finding)
     record.device = device_profile()
+    record.budget_bytes = limit
+    if finding.verdict is Verdict.NOT_MEASURED:
+        return
+    record.card = usage.card
     record.memory_source = usage.source
     record.footprint_bytes = usage.footprint
-    record.budget_bytes = limit
     record.peak_allocated_bytes = usage.peak_allocated
     record.peak_reserved_bytes = usage.peak_reserved
     record.breakdown = dict(usage.breakdown)
 
 
+def note_overrun(record: Record, error: BaseException, limit: int | None) -> None:
+    """Put an out-of-memory error, or a budget that the context alone exceeds, into a record."""
+    from kronos.measure import default_device, device_profile
+
+    record.device = device_profile()
+    record.budget_bytes = limit
+    source = "on the card" if default_device() == "cuda" else "on this machine"
+    shown = format_size(limit) if limit is not None else "none"
+    reason = " ".join(str(error).split())
+    text = f"limit {shown}, out of memory {source}: {reason:.300}"
+    record.findings.append(Finding("memory", Verdict.REGRESSION, text))
+
+
 class MemoryWatch:
-    """Meters what runs inside; on a card under a real cap, so that an overrun is an error."""
+    """Context manager that meters memory; on a card under a real cap.
+
+    An overrun of the cap is an out-of-memory error; it ends the block and is kept in `overrun`.
+    Other errors pass.
+    """
 
     def __init__(self, limit: int | None, card: Card | None) -> None:
         from kronos.measure import MemoryMeter, card_of, default_device
 
         self.device = default_device()
+        self.overrun: BaseException | None = None
         self._card = card
         self._limit = limit
         self._live = card_of(self.device)
         self._meter = MemoryMeter(self.device, card=self._live)
         self._stack = ExitStack()
 
-    def start(self) -> None:
-        """Begin metering."""
+    def __enter__(self) -> Self:
         self._stack.enter_context(self._meter)
         if self._live and self._limit is not None:
             self._stack.enter_context(self._live.capped(self._limit))
+        return self
 
-    def stop(self) -> Usage:
-        """End metering and give what was used."""
-        self.abandon()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        from kronos.measure import is_out_of_memory
+
+        self._stack.close()
+        if error is None or not is_out_of_memory(error):
+            return False
+        traceback.clear_frames(trace)  # they hold the tensors that did not fit
+        self.overrun = error.with_traceback(None)
+        return True
+
+    def usage(self) -> Usage:
+        """What was used, on the card or estimated for the one that is planned for."""
         return usage_of(self._meter.reading, self._card)
 
-    def abandon(self) -> None:
-        """End metering."""
-        self._stack.close()
+    def usage_for_any_card(self) -> Usage:
+        """The same with nothing of the card that is planned for: goldens must not depend on it."""
+        return usage_of(self._meter.reading, None)
+
+    def note(self, record: Record) -> None:
+        """Put what was found into a record."""
+        if self.overrun is not None:
+            note_overrun(record, self.overrun, self._limit)
+        else:
+            note_usage(record, self.usage(), self._limit)
 
 
 class GpuBudget:
@@ -174,26 +223,25 @@ class GpuBudget:
         ...     gpu_budget.check(build)      # build(device) -> step
     """
 
-    def __init__(self, limit: int | None, card: Card | None, record: Record) -> None:
+    def __init__(self, limit: int | None, card: Card | None, ledger: Ledger) -> None:
         self.limit = limit
         """Bytes a test may take; the tighter one of marker and option, None without either."""
         self._card = card
-        self._record = record
+        self._ledger = ledger
 
     @contextmanager
     def measure(self, label: str = "") -> Iterator[None]:
-        """Meter what runs inside and judge it.
+        """Meter what runs inside and judge it; `label` names its row in the table.
 
         Raises:
             GateFailure: the footprint exceeds the limit.
         """
-        watch = MemoryWatch(self.limit, self._card)
-        watch.start()
-        try:
+        __tracebackhide__ = True
+        with MemoryWatch(self.limit, self._card) as watch:
             yield
-        finally:
-            watch.abandon()
-        self._judge(watch.stop(), label)
+        record = self._ledger.open(label)
+        watch.note(record)
+        raise_failures(record)
 
     def check(self, step: "Step | Build", *, steps: int = 3, label: str = "") -> None:
         """Run `steps` steps, construction included, and judge their footprint.
@@ -203,35 +251,30 @@ class GpuBudget:
 
         Raises:
             GateFailure: the footprint exceeds the limit.
+            ConfigError: no steps, or something that is neither a step nor a build.
         """
+        __tracebackhide__ = True
         from kronos.capacity import as_build
 
-        watch = MemoryWatch(self.limit, self._card)
-        watch.start()
-        try:
-            _run(lambda: as_build(step)(watch.device), steps)
-        finally:
-            watch.abandon()
-        self._judge(watch.stop(), label)
+        if steps < 1:
+            raise ConfigError(f"a check needs at least 1 step, got {steps}")
+        with self.measure(label):
+            run = as_build(step)(default_device())
+            for _ in range(steps):
+                run()
 
     def estimate(self, step: "Step | Build", *, steps: int = 3) -> "MemoryEstimate":
         """What the step would take on the card that is planned for; judges nothing."""
         from kronos.capacity import as_build, estimate_memory
 
-        return estimate_memory(as_build(step), gpu=self._card, steps=max(steps - 1, 0))
-
-    def _judge(self, usage: Usage, label: str) -> None:
-        __tracebackhide__ = True
-        if label and not self._record.case.endswith(label):
-            self._record.case = f"{self._record.case} {label}"
-        note_usage(self._record, usage, self.limit)
-        raise_failures(self._record)
+        return estimate_memory(as_build(step), gpu=self._card, warmup=0, steps=steps)
 
 
-def _run(build: Callable[[], Callable[[], object]], steps: int) -> None:
-    step = build()
-    for _ in range(steps):
-        step()
+def default_device() -> str:
+    """The device that checks build on."""
+    from kronos.measure import default_device as found
+
+    return found()
 
 
 def tighter(*limits: int | None) -> int | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -49,7 +49,19 @@ COLUMNS: Final = (
     "config_sha256",
     "recorded_at",
 )
-_KEY: Final = ("case", "device")
+SETTINGS: Final = (
+    "precision",
+    "window",
+    "horizon",
+    "batch_size",
+    "accumulation",
+    "checkpointing",
+    "parallel",
+    "world_size",
+    "seed",
+    "config_sha256",
+)
+"""Columns that must be the golden's for its figures to be comparable."""
 _TEXT: Final = frozenset(
     {
         "case",
@@ -135,18 +147,6 @@ class GoldenStore:
         )
         write_text(self._path(case, FORECAST_FILE), text)
 
-    def cases(self) -> list[str]:
-        """Names of the cases that have a golden file."""
-        if not self.folder.is_dir():
-            return []
-        files = sorted(self.folder.glob(f"*/{OUTPUT_FILE}"))
-        names = []
-        for path in files:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                first = next(csv.DictReader(file), None)
-            names.append(str(first["case"]) if first and first.get("case") else path.parent.name)
-        return names
-
     def _path(self, case: str, file: str) -> Path:
         return self.folder / case_folder(case) / file
 
@@ -185,9 +185,9 @@ def describe_changes(old: Row | None, new: Row) -> str:
     if old is None:
         return "new"
     moved = [
-        f"{name} {_text(old.get(name))} -> {_text(value)}"
-        for name, value in new.items()
-        if name != "recorded_at" and _text(old.get(name)) != _text(value)
+        f"{name} {_text(old.get(name)) or '-'} -> {_text(new.get(name)) or '-'}"
+        for name in {**old, **new}
+        if name != "recorded_at" and _text(old.get(name)) != _text(new.get(name))
     ]
     return ", ".join(moved) or "nothing moved"
 
@@ -208,8 +208,10 @@ def _text(value: Value) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _parsed(path: Path, line: int, row: dict[str, str]) -> dict[str, Value]:
-    return {name: _value(path, line, name, text) for name, text in row.items()}
+def _parsed(path: Path, line: int, row: dict[str | None, Any]) -> dict[str, Value]:
+    if None in row:  # csv's name for cells beyond the header's
+        raise DataError(f"{path}: line {line} has more cells than the header")
+    return {str(name): _value(path, line, str(name), text) for name, text in row.items()}
 
 
 def _value(path: Path, line: int, name: str, text: str | None) -> Value:

@@ -10,7 +10,7 @@ import pytest
 
 from kronos.errors import KronosError
 from pytest_kronos.settings import Settings
-from pytest_kronos.verdicts import Record
+from pytest_kronos.verdicts import GateFailure, Ledger
 
 if TYPE_CHECKING:
     from pytest_kronos.budget import GpuBudget, MemoryWatch
@@ -22,7 +22,8 @@ _MARKERS = (
     "gpu: needs a real card; skipped with the reason elsewhere",
 )
 _SETTINGS = pytest.StashKey[Settings]()
-_RECORD = pytest.StashKey[Record]()
+_LEDGER = pytest.StashKey[Ledger]()
+_BAD_MARKER = pytest.StashKey[str]()
 _WATCH: "pytest.StashKey[MemoryWatch]" = pytest.StashKey()
 
 
@@ -78,9 +79,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Session(config.stash[_SETTINGS]), "kronos-session")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        _marker_limit(item)  # a marker that cannot be read stops the session before any test
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    try:
+        for item in items:
+            _marker_limit(item)  # a marker that cannot be read stops the session before any test
+    except pytest.UsageError as error:
+        if not hasattr(config, "workerinput"):
+            raise
+        config.stash[_BAD_MARKER] = str(error)  # told by the controller, see session.py
+        items.clear()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _BAD_MARKER in session.config.stash:
+        session.config.workeroutput["kronos_bad_marker"] = session.config.stash[_BAD_MARKER]  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,44 +102,61 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     if item.get_closest_marker("gpu_budget"):
         from pytest_kronos.budget import MemoryWatch
 
-        settings = item.config.stash[_SETTINGS]
-        item.stash[_WATCH] = MemoryWatch(_limit_of(item), settings.card)
-        item.stash[_WATCH].start()
+        item.stash[_WATCH] = MemoryWatch(_limit_of(item), item.config.stash[_SETTINGS].card)
+        item.stash[_WATCH].__enter__()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    result = yield
+    error: BaseException | None = None
+    result = None
+    try:
+        result = yield
+    except BaseException as raised:
+        error = raised
     watch = item.stash.get(_WATCH, None)
     if watch is not None:
-        from pytest_kronos.budget import note_usage
-        from pytest_kronos.verdicts import raise_failures
-
-        note_usage(_record_of(item), watch.stop(), _limit_of(item))
-        raise_failures(_record_of(item))
+        del item.stash[_WATCH]
+        trace = None if error is None else error.__traceback__
+        if watch.__exit__(None if error is None else type(error), error, trace):
+            error = None
+        if error is None:
+            _judge_marked(item, watch)
+    if error is not None:
+        raise error
     return result
+
+
+def _judge_marked(item: pytest.Item, watch: "MemoryWatch") -> None:
+    from pytest_kronos.verdicts import raise_failures
+
+    record = _ledger_of(item).open()
+    watch.note(record)
+    try:
+        raise_failures(record)
+    except GateFailure as failure:
+        pytest.fail(str(failure), pytrace=False)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     watch = item.stash.get(_WATCH, None)
-    if watch is not None:
-        watch.abandon()  # where the test failed before it could be judged
+    if watch is not None:  # the test's setup failed
         del item.stash[_WATCH]
+        watch.__exit__(None, None, None)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    record = item.stash.get(_RECORD, None)
-    if call.when == "call" and record is not None and record.findings:
-        item.user_properties.append(("kronos", record.as_dict()))
+    for record in item.stash[_LEDGER].unreported() if _LEDGER in item.stash else ():
+        item.user_properties.append(("kronos", record))
     return (yield)
 
 
-def _record_of(item: pytest.Item) -> Record:
-    return item.stash.setdefault(_RECORD, Record(case=item.name))
+def _ledger_of(item: pytest.Item) -> Ledger:
+    return item.stash.setdefault(_LEDGER, Ledger(item.nodeid))
 
 
 def _marker_limit(item: pytest.Item) -> int | None:
@@ -166,7 +195,7 @@ def gpu_budget(request: pytest.FixtureRequest) -> "GpuBudget":
     from pytest_kronos.budget import GpuBudget
 
     settings = request.config.stash[_SETTINGS]
-    return GpuBudget(_limit_of(request.node), settings.card, _record_of(request.node))
+    return GpuBudget(_limit_of(request.node), settings.card, _ledger_of(request.node))
 
 
 @pytest.fixture
@@ -178,7 +207,7 @@ def steps_per_hour(request: pytest.FixtureRequest) -> "StepsPerHour":
         with_plugin = request.config.pluginmanager.hasplugin("benchmark")
         return request.getfixturevalue("benchmark") if with_plugin else None
 
-    return StepsPerHour(benchmark, record=_record_of(request.node))
+    return StepsPerHour(benchmark, _ledger_of(request.node))
 
 
 @pytest.fixture
@@ -186,7 +215,7 @@ def golden(request: pytest.FixtureRequest) -> "Golden":
     """Compares metrics and forecasts with the golden files."""
     from pytest_kronos.regression import Golden
 
-    return Golden(request.config.stash[_SETTINGS], _record_of(request.node))
+    return Golden(request.config.stash[_SETTINGS], _ledger_of(request.node))
 
 
 @pytest.fixture
@@ -198,5 +227,5 @@ def regression(request: pytest.FixtureRequest, steps_per_hour: "StepsPerHour") -
         request.config.stash[_SETTINGS],
         _limit_of(request.node),
         steps_per_hour,
-        _record_of(request.node),
+        _ledger_of(request.node),
     )

@@ -13,11 +13,18 @@ from pytest_kronos.accuracy import (
     judge_forecast,
     judge_metrics,
 )
-from pytest_kronos.budget import MemoryWatch, Usage, judge_growth, note_usage
-from pytest_kronos.golden import GoldenStore, Row, Value, describe_changes, metrics_of
+from pytest_kronos.budget import MemoryWatch, Usage, judge_growth
+from pytest_kronos.golden import (
+    SETTINGS,
+    GoldenStore,
+    Row,
+    Value,
+    describe_changes,
+    metrics_of,
+)
 from pytest_kronos.settings import MAX_MEMORY_GROWTH, Settings
 from pytest_kronos.throughput import StepsPerHour, Throughput, judge_slowdown
-from pytest_kronos.verdicts import Finding, Record, Verdict, raise_failures
+from pytest_kronos.verdicts import Finding, Ledger, Record, Verdict, raise_failures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +52,10 @@ class RegressionCase:
 class Golden:
     """The fixture `golden`: compares metrics and forecasts with what is on file."""
 
-    def __init__(self, settings: Settings, record: Record) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
         self._settings = settings
         self._store = GoldenStore(settings.golden_dir)
-        self._record = record
+        self._ledger = ledger
 
     def check(
         self,
@@ -63,12 +70,15 @@ class Golden:
         Raises:
             GateFailure: a metric dropped by more than --max-accuracy-drop, is no number, is
                 missing on one side, or there is no golden.
-            ConfigError: nothing says which way a metric is better.
+            ConfigError: nothing says which way a metric is better, or it cannot be a number.
         """
         __tracebackhide__ = True
-        self._record.case = case
-        self.judge(case, metrics, {}, _directions(metrics, lower_is_better, higher_is_better))
-        raise_failures(self._record)
+        if not metrics:
+            raise ConfigError(f"no metrics to check {case!r} by; give at least one, as in mae=0.1")
+        record = self._ledger.open(case)
+        directions = _directions(metrics, lower_is_better, higher_is_better)
+        self.judge(record, metrics, {}, directions)
+        raise_failures(record)
 
     def check_forecast(self, case: str, frame: "pd.DataFrame") -> None:
         """Judge a forecast against the golden one of `case`; with --golden-update, write it.
@@ -77,86 +87,84 @@ class Golden:
             GateFailure: it moved by more than --max-accuracy-drop, or there is no golden.
         """
         __tracebackhide__ = True
-        self._record.case = case
-        self.judge_forecast(case, frame)
-        raise_failures(self._record)
+        record = self._ledger.open(case)
+        self.judge_forecast(record, frame)
+        raise_failures(record)
 
     def judge(
         self,
-        case: str,
+        record: Record,
         metrics: Mapping[str, float],
         columns: Mapping[str, Value],
         lower_is_better: frozenset[str] = LOWER_IS_BETTER,
         more: Callable[[Row], list[Finding]] = lambda row: [],
     ) -> None:
-        """Add the findings on `metrics`, and on whatever `more` looks at in the golden row."""
+        """Add the findings on `metrics`, and on whatever `more` looks at in the golden row.
+
+        `columns` is what else the row says; the settings among them must be the golden's.
+        """
         from kronos.measure import device_profile
 
-        device = self._record.device = device_profile()
+        numbers = _numbers(metrics)
+        device = record.device = device_profile()
+        record.mae = numbers.get("mae")
         if self._settings.golden_update:
-            self._update(case, device, {**columns, **metrics})
+            self._update(record, device, {**columns, **numbers})
             return
-        row = self._store.row(case, device)
+        row = self._store.row(record.case, device)
         if row is None:
-            text = f"no golden of {case} in {self._store.folder}; write it with --golden-update"
-            self._record.findings.append(Finding("golden", Verdict.NO_BASELINE, text))
+            text = f"no golden in {self._store.folder}; write it with --golden-update"
+            record.findings.append(Finding("golden", Verdict.NO_BASELINE, text))
             return
-        limit = self._settings.max_accuracy_drop
-        goldens = metrics_of(row, metrics)
-        self._record.findings += judge_metrics(goldens, metrics, limit, lower_is_better)
-        self._record.findings += more(row)
-        self._note_accuracy(goldens, metrics)
         if row["device"] != device:
-            self._record.baseline = str(row["device"])
+            record.baseline = str(row["device"])
+        if moved := changed_settings(row, columns):
+            text = f"the golden is of another configuration ({moved}); --golden-update writes it"
+            record.findings.append(Finding("golden", Verdict.NO_BASELINE, text))
+            return
+        goldens = metrics_of(row, numbers)
+        limit = self._settings.max_accuracy_drop
+        record.findings += judge_metrics(goldens, numbers, limit, lower_is_better)
+        record.findings += more(row)
+        golden = goldens.get("mae")
+        if golden is not None and record.mae is not None:
+            record.mae_change = Metric("mae", lower_is_better=True).drop(golden, record.mae)
 
-    def judge_forecast(self, case: str, frame: "pd.DataFrame") -> None:
+    def judge_forecast(self, record: Record, frame: "pd.DataFrame") -> None:
         """Add the finding on a forecast."""
-        golden = self._store.forecast(case)
-        record = self._record
-        if self._settings.golden_update:
-            finding = judge_forecast(frame, frame, self._settings.max_accuracy_drop)
-            if not finding.verdict.fails:
-                self._store.write_forecast(case, frame)
-            record.findings.append(finding)
-        elif golden is None:
-            text = f"no golden forecast of {case}; write it with --golden-update"
+        limit = self._settings.max_accuracy_drop
+        golden = frame if self._settings.golden_update else self._store.forecast(record.case)
+        if golden is None:
+            text = "no golden forecast; write it with --golden-update"
             record.findings.append(Finding("forecast", Verdict.NO_BASELINE, text))
-        else:
-            limit = self._settings.max_accuracy_drop
-            record.findings.append(judge_forecast(golden, frame, limit))
+            return
+        record.findings.append(judge_forecast(golden, frame, limit))
+        if self._settings.golden_update and not record.failures():
+            self._store.write_forecast(record.case, frame)
 
-    def _note_accuracy(
-        self, goldens: Mapping[str, float | None], metrics: Mapping[str, float]
-    ) -> None:
-        golden, current = goldens.get("mae"), metrics.get("mae")
-        self._record.mae = current
-        if golden is not None and current is not None:
-            self._record.mae_change = Metric("mae", lower_is_better=True).drop(golden, current)
-
-    def _update(self, case: str, device: str, values: Row) -> None:
+    def _update(self, record: Record, device: str, values: Row) -> None:
         numbers = {name: value for name, value in values.items() if isinstance(value, float)}
         limit = self._settings.max_accuracy_drop
-        broken = [one for one in judge_metrics(numbers, numbers, limit) if one.verdict.fails]
-        if broken:
-            self._record.findings += broken
-            return
-        row: dict[str, Value] = {"case": case, "device": device, **values}
-        old = self._store.write(case, row)
-        text = f"golden written: {describe_changes(old, row)}"
-        self._record.findings.append(Finding("golden", Verdict.PASS, text))
+        judged = judge_metrics(numbers, numbers, limit)
+        record.findings += [one for one in judged if one.verdict.fails]
+        if record.failures():
+            return  # what fails its own test is no golden
+        row: dict[str, Value] = {"case": record.case, "device": device, **values}
+        text = f"golden written: {describe_changes(self._store.write(record.case, row), row)}"
+        record.findings.append(Finding("golden", Verdict.PASS, text))
 
 
 class Regression:
     """The fixture `regression`: one configuration, all three promises."""
 
     def __init__(
-        self, settings: Settings, limit: int | None, steps_per_hour: StepsPerHour, record: Record
+        self, settings: Settings, limit: int | None, steps_per_hour: StepsPerHour, ledger: Ledger
     ) -> None:
         self._settings = settings
         self._limit = limit
         self._steps_per_hour = steps_per_hour
-        self._record = record
-        self._golden = Golden(settings, record)
+        self._ledger = ledger
+        self._golden = Golden(settings, ledger)
 
     def check(self, config: "RunConfig | RegressionCase") -> None:
         """Train, meter, time and score one configuration; judge it against its goldens.
@@ -166,59 +174,54 @@ class Regression:
         """
         __tracebackhide__ = True
         case = config if isinstance(config, RegressionCase) else kronos_case(config)
-        self._record.case = case.name
-        watch = MemoryWatch(self._limit, self._settings.card)
-        watch.start()
-        try:
+        record = self._ledger.open(case.name)
+        with MemoryWatch(self._limit, self._settings.card) as watch:
             step = case.build(watch.device)
             for _ in range(case.steps):
                 step()
-        finally:
-            watch.abandon()
-        usage = watch.stop()
-        metrics, forecast = case.evaluate(step)
-        throughput = self._time(case, step)
-        self._judge(case, usage, metrics, throughput)
-        if forecast is not None:
-            self._golden.judge_forecast(case.name, forecast)
-        raise_failures(self._record)
+        watch.note(record)
+        if watch.overrun is None:
+            metrics, forecast = case.evaluate(step)
+            throughput = self._time(case, step)
+            record.steps_per_hour = throughput.steps_per_hour
+            self._judge(record, case, watch.usage_for_any_card(), metrics, throughput)
+            if forecast is not None:
+                self._golden.judge_forecast(record, forecast)
+        raise_failures(record)
 
     def _time(self, case: RegressionCase, step: Step) -> Throughput:
         from kronos.measure import device_profile
 
         row = GoldenStore(self._settings.golden_dir).row(case.name, device_profile())
-        golden = None if row is None else row["relative_step_cost"]
-        if not isinstance(golden, int | float) or not golden > 0:
-            return self._steps_per_hour(step)
-        bound = golden * self._settings.max_slowdown
+        golden = None if row is None else _number(row["relative_step_cost"])
+        limit = self._settings.max_slowdown
 
         def decided(throughput: Throughput) -> bool:
-            low, high = throughput.interval()
-            return high <= bound or low > bound
+            if golden is None:
+                return True
+            return judge_slowdown(throughput, golden, limit).verdict is not Verdict.INCONCLUSIVE
 
-        return self._steps_per_hour(step, decided=decided)
+        precision = str(case.settings.get("precision", "float32"))
+        return self._steps_per_hour.measure(step, precision=precision, decided=decided)
 
     def _judge(
         self,
+        record: Record,
         case: RegressionCase,
         usage: Usage,
         metrics: Mapping[str, float],
         throughput: Throughput,
     ) -> None:
-        record = self._record
-        note_usage(record, usage, self._limit)
-        record.steps_per_hour = throughput.steps_per_hour
-
         def judge_memory_and_time(row: Row) -> list[Finding]:
-            cost = _number(row["relative_step_cost"])
-            record.slowdown = throughput.relative_step_cost / cost if cost else None
+            cost = _number(row["relative_step_cost"]) or 0.0
+            record.slowdown = throughput.relative_step_cost / cost if cost > 0 else None
             return [
                 judge_growth(usage, _number(row["peak_allocated_bytes"]), MAX_MEMORY_GROWTH),
-                judge_slowdown(throughput, cost or 0.0, self._settings.max_slowdown),
+                judge_slowdown(throughput, cost, self._settings.max_slowdown),
             ]
 
         columns = {**case.settings, **_measured_columns(usage, throughput)}
-        self._golden.judge(case.name, metrics, columns, more=judge_memory_and_time)
+        self._golden.judge(record, metrics, columns, more=judge_memory_and_time)
 
 
 def kronos_case(config: "RunConfig") -> RegressionCase:
@@ -236,6 +239,25 @@ def kronos_case(config: "RunConfig") -> RegressionCase:
         steps=config.training.steps,
         settings=golden_columns(config),
     )
+
+
+def changed_settings(row: Row, columns: Mapping[str, Value]) -> str:
+    """The settings in which a golden row differs from this run, "batch_size 32 -> 8", or ""."""
+    return ", ".join(
+        f"{name} {row[name]} -> {columns[name]}"
+        for name in SETTINGS
+        if name in columns and row[name] != columns[name]
+    )
+
+
+def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"metric {name} must be a number, got {value!r:.60}") from error
+    return numbers
 
 
 def _measured_columns(usage: Usage, throughput: Throughput) -> dict[str, Value]:

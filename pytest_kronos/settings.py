@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 Parsed = TypeVar("Parsed")
 
-DEFAULT_MAX_ACCURACY_DROP: Final = "5%"
-DEFAULT_MAX_SLOWDOWN: Final = "2.0"
 MAX_MEMORY_GROWTH: Final = 0.02
 """How far the allocated peak may grow over the golden's. It is a count, the same in every run;
 the rest is for another PyTorch release, whose operators may keep a little more."""
@@ -36,6 +34,8 @@ class Settings:
     max_slowdown: float
     reports: tuple[Path, ...]
     allow_unmeasured: bool
+    budget_asked_for: bool
+    """Whether the command line gave a budget: then a session that meters no memory fails."""
     gate_asked_for: bool
     """Whether the command line made this session a gate: then measuring nothing fails it."""
 
@@ -46,39 +46,29 @@ class Settings:
         Raises:
             KronosError: a value cannot be read; the message names the option and the text.
         """
-        budget_text = _option(config, "gpu_budget")
-        budget, card = None, None
-        if budget_text is not None:
-            budget, card = _named("--gpu-budget", parse_budget, budget_text)
-        card_text = _option(config, "gpu")
-        if card_text is not None:
-            card = _named("--gpu", find_card, card_text)
+        budget, card = _value(config, "gpu_budget", parse_budget) or (None, None)
+        card = _value(config, "gpu", find_card) or card
         reports = tuple(Path(one) for one in config.getoption("capacity_report") or ())
         for report in reports:
             if report.suffix not in REPORT_SUFFIXES:
                 raise ConfigError(
                     f"--capacity-report writes {', '.join(REPORT_SUFFIXES)}; got {str(report)!r}"
                 )
+            if report.is_dir() or any(one.is_file() for one in report.parents):
+                raise ConfigError(f"--capacity-report cannot write a file at {str(report)!r}")
         update = bool(config.getoption("golden_update"))
-        asked = config.getoption("gpu_budget") is not None or reports or update
+        budget_asked_for = config.getoption("gpu_budget") is not None
         return cls(
             budget=budget,
             card=card,
-            golden_dir=config.rootpath / (_option(config, "golden_dir") or "golden"),
+            golden_dir=_golden_dir(config),
             golden_update=update,
-            max_accuracy_drop=_named(
-                "--max-accuracy-drop",
-                parse_share,
-                _option(config, "max_accuracy_drop") or DEFAULT_MAX_ACCURACY_DROP,
-            ),
-            max_slowdown=_named(
-                "--max-slowdown",
-                parse_factor,
-                _option(config, "max_slowdown") or DEFAULT_MAX_SLOWDOWN,
-            ),
+            max_accuracy_drop=_value(config, "max_accuracy_drop", parse_share) or 0.05,
+            max_slowdown=_value(config, "max_slowdown", parse_factor) or 2.0,
             reports=reports,
             allow_unmeasured=bool(config.getoption("allow_unmeasured")),
-            gate_asked_for=bool(asked),
+            budget_asked_for=budget_asked_for,
+            gate_asked_for=bool(budget_asked_for or reports or update),
         )
 
 
@@ -113,13 +103,21 @@ def parse_factor(text: str) -> float:
     return factor
 
 
-def _option(config: "pytest.Config", name: str) -> str | None:
-    given = config.getoption(name)
-    return str(given) if given is not None else (config.getini(name) or None)
+def _golden_dir(config: "pytest.Config") -> Path:
+    given = config.getoption("golden_dir")
+    if given is not None:  # as typed, from where it was typed
+        return config.invocation_params.dir / str(given)
+    return config.rootpath / (config.getini("golden_dir") or "golden")
 
 
-def _named(option: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
+def _value(config: "pytest.Config", name: str, parse: Callable[[str], Parsed]) -> Parsed | None:
+    """An option's value, else the ini's, else None; an error names where the text stood."""
+    given, where = config.getoption(name), f"--{name.replace('_', '-')}"
+    if given is None:
+        given, where = config.getini(name) or None, f"ini {name}"
+    if given is None:
+        return None
     try:
-        return parse(text)
+        return parse(str(given))
     except KronosError as error:
-        raise ConfigError(f"{option}: {error}") from error
+        raise ConfigError(f"{where}: {error}") from error

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from pytest_kronos.verdicts import Finding, Record, Verdict
+from pytest_kronos.verdicts import Finding, Ledger, Verdict
 
 FIRST_ROUNDS: Final = 12
 MORE_ROUNDS: Final = 12
 MOST_ROUNDS: Final = 60
+MOST_SECONDS: Final = 30.0
 CONFIDENCE: Final = 0.99
 _RESAMPLES: Final = 2000
 
@@ -88,22 +89,52 @@ class StepsPerHour:
     """
 
     def __init__(
-        self, benchmark: Callable[[], Any] = lambda: None, *, record: Record | None = None
+        self, benchmark: Callable[[], Any] = lambda: None, ledger: Ledger | None = None
     ) -> None:
         self._benchmark = benchmark
         """Gives pytest-benchmark's fixture when a step is timed, or None."""
-        self._record = record
+        self._ledger = ledger
 
     def __call__(
         self,
         step: Callable[[], object],
         *,
+        device: str | None = None,
+        precision: str = "float32",
+        warmup: int = 2,
+        label: str = "",
+    ) -> Throughput:
+        """Time `step` in turn with the reference workload, and note it in the table.
+
+        `device` and `precision` ("float32" or "bf16") are those of the step, for the reference
+        to run alike; without a device it is the card, if any.
+        """
+        throughput = self.measure(step, device=device, precision=precision, warmup=warmup)
+        if self._ledger is not None:
+            low, high = throughput.interval()
+            text = (
+                f"{throughput.steps_per_hour:,.0f}; one step costs "
+                f"{throughput.relative_step_cost:.3g} reference workloads ({low:.3g} to {high:.3g})"
+            )
+            record = self._ledger.open(label)
+            record.device = throughput.device
+            record.steps_per_hour = throughput.steps_per_hour
+            record.findings.append(Finding("steps per hour", Verdict.PASS, text))
+        return throughput
+
+    def measure(
+        self,
+        step: Callable[[], object],
+        *,
+        device: str | None = None,
+        precision: str = "float32",
         warmup: int = 2,
         decided: Callable[[Throughput], bool] = lambda throughput: True,
     ) -> Throughput:
-        """Time `step` in turn with the reference workload until `decided` or `MOST_ROUNDS`.
+        """Time `step` in turn with the reference workload until `decided`.
 
-        The first rounds are pytest-benchmark's, so that its storage, its comparison and its
+        It gives up deciding after `MOST_ROUNDS` rounds or `MOST_SECONDS` seconds of steps. The
+        first rounds are pytest-benchmark's, so that its storage, its comparison and its
         histograms work; where it is switched off (as under xdist) the same turns are taken
         without it.
         """
@@ -114,32 +145,25 @@ class StepsPerHour:
             device_profile,
         )
 
-        device = default_device()
-        pairs = PairedStopwatch(step, ReferenceWorkload(device), device=device)
+        device = device or default_device()
+        pairs = PairedStopwatch(step, ReferenceWorkload(device, precision), device=device)
         pairs.warm_up(warmup)
         self._first_rounds(pairs)
         while True:
             throughput = Throughput(
-                device=device_profile(),
+                device=device_profile(device),
                 step_seconds=tuple(pairs.step_seconds),
                 relative_costs=tuple(pairs.relative_costs()),
                 warmup_rounds=warmup,
             )
-            if decided(throughput) or len(pairs.step_seconds) >= MOST_ROUNDS:
-                self._note(throughput)
+            spent = sum(pairs.step_seconds)
+            if (
+                decided(throughput)
+                or len(pairs.step_seconds) >= MOST_ROUNDS
+                or spent > MOST_SECONDS
+            ):
                 return throughput
             _take_turns(pairs, MORE_ROUNDS)
-
-    def _note(self, throughput: Throughput) -> None:
-        if self._record is not None:
-            low, high = throughput.interval()
-            text = (
-                f"{throughput.steps_per_hour:,.0f}; one step costs "
-                f"{throughput.relative_step_cost:.3g} reference workloads ({low:.3g} to {high:.3g})"
-            )
-            self._record.device = throughput.device
-            self._record.steps_per_hour = throughput.steps_per_hour
-            self._record.findings.append(Finding("steps per hour", Verdict.PASS, text))
 
     def _first_rounds(self, pairs: Any) -> None:
         benchmark, self._benchmark = self._benchmark(), lambda: None  # it serves one step a test

@@ -47,6 +47,8 @@ class Record:
     case: str
     device: str | None = None
     """The profile of the device the test ran on."""
+    card: str | None = None
+    """The card that was measured, or that the estimate is for."""
     memory_source: str | None = None
     """"measured" on a card, "estimated" elsewhere; None where no memory was looked at."""
     footprint_bytes: int | None = None
@@ -87,6 +89,26 @@ class Record:
             for one in plain["findings"]
         ]
         return cls(**plain)
+
+
+class Ledger:
+    """The records of one test: each check opens one of its own."""
+
+    def __init__(self, test: str) -> None:
+        self._test = test
+        self._records: list[Record] = []
+        self._reported = 0
+
+    def open(self, case: str = "") -> Record:
+        """A new record; without a case it goes by the test's name."""
+        self._records.append(Record(case=case or self._test))
+        return self._records[-1]
+
+    def unreported(self) -> list[dict[str, Any]]:
+        """The records that have found something since this was last asked, as plain values."""
+        fresh = [record for record in self._records[self._reported :] if record.findings]
+        self._reported = len(self._records)
+        return [record.as_dict() for record in fresh]
 
 
 class GateFailure(AssertionError):

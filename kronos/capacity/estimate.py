@@ -9,7 +9,8 @@ whose CUDA kernels keep more or less than their CPU kernels do.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import partial
+from typing import Any, Final
 
 from kronos.errors import ConfigError
 from kronos.hardware import DEFAULT_CONTEXT, MIB, Card, find_card
@@ -95,9 +96,41 @@ def estimate_from_cpu(reading: MemoryReading, card: Card | None = None) -> Memor
     )
 
 
-def as_build(step_or_build: Step | Build) -> Build:
-    """A `build(device)`: itself if the callable takes an argument, else one that returns it."""
-    if inspect.signature(step_or_build).parameters:
-        return cast(Build, step_or_build)
-    step = cast(Step, step_or_build)
-    return lambda device: step
+def as_build(step_or_build: Callable[..., Any]) -> Build:
+    """A `build(device) -> step` from one, or from a step of no arguments that is already built.
+
+    A callable that needs an argument is a build. The other way round, a builder that forgot its
+    `device` would be "run" without ever making a step, so what looks like one is refused.
+
+    Raises:
+        ConfigError: from the build returned here, where it returns no step, or from the step,
+            where it returns one.
+    """
+    needed = [
+        parameter
+        for parameter in inspect.signature(step_or_build).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return (
+        partial(_built, step_or_build)
+        if needed
+        else lambda device: partial(_stepped, step_or_build)
+    )
+
+
+def _built(build: Build, device: str) -> Step:
+    step = build(device)
+    if not callable(step):
+        raise ConfigError(f"build(device) must return a step, a callable; it returned {step!r:.60}")
+    return step
+
+
+def _stepped(step: Step) -> object:
+    result = step()
+    if callable(result) and not isinstance(result, type):
+        raise ConfigError(
+            "a step of no arguments returned a callable; if it builds a step, let it take the "
+            "device: build(device)"
+        )
+    return result

@@ -3,14 +3,19 @@
 Works with any callable; knows nothing of Kronos.
 """
 
-from kronos.measure.cuda import CudaCard, card_of, default_device, device_profile
+from kronos.measure.cuda import (
+    CudaCard,
+    card_of,
+    default_device,
+    device_profile,
+    is_out_of_memory,
+)
 from kronos.measure.memory import MemoryMeter, MemoryReading
-from kronos.measure.reference import REFERENCE_VERSION, ReferenceWorkload
+from kronos.measure.reference import ReferenceWorkload
 from kronos.measure.stopwatch import PairedStopwatch, StepTimes, Stopwatch, time_steps
 from kronos.measure.storage import StorageMeter, StoragePeak
 
 __all__ = [
-    "REFERENCE_VERSION",
     "CudaCard",
     "MemoryMeter",
     "MemoryReading",
@@ -23,5 +28,6 @@ __all__ = [
     "card_of",
     "default_device",
     "device_profile",
+    "is_out_of_memory",
     "time_steps",
 ]

@@ -46,12 +46,19 @@ class CudaCard:
         """Largest bytes of the allocator's segments since `start_peaks`."""
         return int(self._cuda.max_memory_reserved(self.index))
 
-    def context(self) -> tuple[int | None, str | None]:
-        """Bytes this process holds outside the allocator, or None and why."""
+    def context(self) -> tuple[int, str | None]:
+        """Bytes this process holds outside the allocator, and a remark where that is not sure.
+
+        Where NVML cannot tell the process apart (in a container, under WSL) it is all that is
+        taken of the card outside this allocator, neighbours included.
+        """
+        reserved = int(self._cuda.memory_reserved(self.index))
         footprint, reason = process_footprint(self._uuid, os.getpid(), self._nvml)
-        if footprint is None:
-            return None, reason
-        return footprint - int(self._cuda.memory_reserved(self.index)), None
+        if footprint is not None:
+            return max(footprint - reserved, 0), None
+        free, total = self._cuda.mem_get_info(self.index)
+        remark = f"the context counts all that others hold on the card, since {reason}"
+        return max(int(total) - int(free) - reserved, 0), remark
 
     @contextmanager
     def capped(self, budget: int) -> Iterator[None]:
@@ -64,19 +71,51 @@ class CudaCard:
             MeasurementError: the context alone does not fit the budget.
         """
         self._cuda.synchronize(self.index)
-        context = self.context()[0] or 0
+        context, _ = self.context()
         room = budget - context
         if room <= 0:
             raise MeasurementError(
                 f"the CUDA context takes {format_size(context)}, more than the budget of "
                 f"{format_size(budget)}; raise the budget"
             )
-        fraction = min(1.0, room / self.total_memory)
-        self._cuda.set_per_process_memory_fraction(fraction, self.index)
+        caps = _caps.setdefault(self.index, [1.0])
+        caps.append(min(caps[-1], room / self.total_memory))  # a cap within a cap only tightens
+        self._cuda.set_per_process_memory_fraction(caps[-1], self.index)
         try:
             yield
         finally:
-            self._cuda.set_per_process_memory_fraction(1.0, self.index)
+            caps.pop()
+            self._cuda.set_per_process_memory_fraction(caps[-1], self.index)
+
+
+_caps: dict[int, list[float]] = {}
+"""The fractions in force on each card, the innermost last."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one it was raised from, says that memory ran out.
+
+    By type where PyTorch has one, by text for what cuBLAS, cuDNN, the driver and the CPU's
+    allocator say.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        text = str(error).lower()
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return True
+        if isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "can't allocate memory",
+)
 
 
 def card_of(device: str) -> CudaCard | None:
@@ -101,12 +140,13 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def device_profile() -> str:
-    """The kind of the default device and which one it is: "cuda-nvidia-h200", "cpu-avx512".
+def device_profile(device: str | None = None) -> str:
+    """The kind of a device (the default one without) and which it is, as golden rows are keyed.
 
-    On a CPU the vector instructions decide how precisions compare in speed.
+    "cuda-nvidia-h200", "cpu-avx512". On a CPU the vector instructions decide the speed, and the
+    last digits.
     """
-    if default_device() == "cuda":
-        name = CudaCard().name.lower()
-        return "cuda-" + "-".join(name.split())
+    card = card_of(device or default_device())
+    if card is not None:
+        return "cuda-" + "-".join(card.name.lower().split())
     return f"cpu-{torch.backends.cpu.get_cpu_capability().lower().replace(' ', '-')}"

@@ -30,6 +30,8 @@ class MemoryReading:
     phase: str | None = None
     operation: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    remark: str | None = None
+    """What makes a figure less sure than it looks."""
 
     @property
     def footprint(self) -> int | None:
@@ -51,6 +53,7 @@ class MemoryMeter:
     def __init__(self, device: str = "cpu", *, card: CudaCard | None = None) -> None:
         self._card = card or card_of(device)
         self._storage = StorageMeter()
+        self._allocated = self._reserved = 0  # peaks from before an inner meter began
         self._reading: MemoryReading | None = None
 
     @property
@@ -66,6 +69,9 @@ class MemoryMeter:
 
     def __enter__(self) -> Self:
         if self._card:
+            for outer in _metering:
+                outer._note_peaks()  # starting afresh would take its peaks so far away
+            _metering.append(self)
             self._card.start_peaks()
         else:
             gc.collect()  # garbage of before must not be freed, and counted, within
@@ -79,10 +85,22 @@ class MemoryMeter:
         trace: TracebackType | None,
     ) -> None:
         if self._card:
-            self._reading = _read_card(self._card)
+            _metering.remove(self)
+            self._card.synchronize()
+            self._note_peaks()
+            self._reading = _read_card(self._card, self._allocated, self._reserved)
         else:
             self._storage.__exit__(kind, error, trace)
             self._reading = _read_cpu(self._storage)
+
+    def _note_peaks(self) -> None:
+        assert self._card is not None
+        self._allocated = max(self._allocated, self._card.peak_allocated())
+        self._reserved = max(self._reserved, self._card.peak_reserved())
+
+
+_metering: list[MemoryMeter] = []
+"""The meters of a card that are running, the outermost first."""
 
 
 def _read_cpu(meter: StorageMeter) -> MemoryReading:
@@ -101,14 +119,13 @@ def _read_cpu(meter: StorageMeter) -> MemoryReading:
     )
 
 
-def _read_card(card: CudaCard) -> MemoryReading:
-    card.synchronize()
-    context, reason = card.context()
+def _read_card(card: CudaCard, allocated: int, reserved: int) -> MemoryReading:
+    context, remark = card.context()
     return MemoryReading(
         device=card.name,
-        peak_allocated=card.peak_allocated(),
-        rounded_allocated=card.peak_allocated(),
-        peak_reserved=card.peak_reserved(),
+        peak_allocated=allocated,
+        rounded_allocated=allocated,
+        peak_reserved=reserved,
         context=context,
-        missing={} if reason is None else {"context": reason, "footprint": reason},
+        remark=remark,
     )

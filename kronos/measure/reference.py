@@ -9,20 +9,26 @@ from typing import Final
 import torch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-REFERENCE_VERSION: Final = 1
 _LAYERS: Final = 4
 _SERIES, _POSITIONS, _WIDTH, _HEADS, _HIDDEN = 16, 64, 128, 4, 256
 
 
 class ReferenceWorkload:
-    """One float32 training step of four small transformer layers, written in plain torch.
+    """One training step of four small transformer layers, written in plain torch.
+
+    `precision` is "float32", or "bf16" for bfloat16 autocast: a step in bfloat16 must be
+    compared with one, since a CPU with instructions for it is several times as fast as one
+    without.
 
     It mixes what training steps are made of: matrix products, attention, elementwise passes,
     many small operators and an update of the weights. Weights and input are drawn once, from
     a fixed seed, without touching the global random state.
     """
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", precision: str = "float32") -> None:
+        self._autocast = torch.autocast(
+            device.partition(":")[0], torch.bfloat16, enabled=precision == "bf16"
+        )
         generator = torch.Generator().manual_seed(0)
 
         def draw(*shape: int) -> torch.Tensor:
@@ -38,10 +44,13 @@ class ReferenceWorkload:
     def __call__(self) -> None:
         """One step: forward, backward, and an update too small to matter."""
         state = self._input
-        for mix, up, down in zip(*(self._weights[start::3] for start in range(3)), strict=True):
-            state = state + self._attend(_normalised(state) @ mix)
-            state = state + silu(_normalised(state) @ up) @ down
-        state.square().mean().backward()
+        layers = zip(*(self._weights[start::3] for start in range(3)), strict=True)
+        with self._autocast:
+            for mix, up, down in layers:
+                state = state + self._attend(_normalised(state) @ mix)
+                state = state + silu(_normalised(state) @ up) @ down
+            loss = state.square().mean()
+        loss.backward()
         with torch.no_grad():
             for weight in self._weights:
                 if weight.grad is not None:

@@ -83,6 +83,7 @@ class StorageMeter(TorchDispatchMode):
 
     A storage counts from the moment an operator returns or first takes it. One that existed
     before counts once it is used, so let at least one whole step run to see all of a model.
+    Operators of other threads are not seen.
     """
 
     def __init__(self) -> None:
@@ -178,9 +179,13 @@ class StorageMeter(TorchDispatchMode):
             self._see(tensor, INPUTS)
 
     def _see(self, tensor: torch.Tensor, category: str, *, relabel: bool = False) -> None:
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        if tensor.layout != torch.strided:
+            for part in _sparse_parts(tensor):
+                self._see(part, category, relabel=relabel)
             return
         storage = tensor.untyped_storage()
+        if storage.device.type != "cpu":
+            return  # fake tensors too: their storage is on "meta"
         address = storage._cdata
         index = self._live.get(address)
         if index is None:
@@ -227,6 +232,17 @@ class StorageMeter(TorchDispatchMode):
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _sparse_parts(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
+    """The strided tensors that hold a sparse one's indices and values."""
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()  # mkldnn's blocks have no storage to look at
 
 
 def _rounded(size: int) -> int:

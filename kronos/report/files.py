@@ -15,6 +15,7 @@ from kronos.hardware import format_size
 from kronos.report.tables import Row, capacity_table, shown
 
 _TITLE: Final = "Capacity report"
+_EMPTY: Final = "Nothing was measured."
 _STYLE: Final = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem;
   color: #1b1f24; background: #fff; }
@@ -45,7 +46,8 @@ def _now() -> str:
 
 
 def _as_markdown(rows: Sequence[Row], now: str) -> str:
-    return f"# {_TITLE}\n\n{now}\n\n{capacity_table(rows, style='github')}\n"
+    table = capacity_table(rows, style="github") if rows else _EMPTY
+    return f"# {_TITLE}\n\n{now}\n\n{table}\n"
 
 
 def _as_csv(rows: Sequence[Row], now: str) -> str:
@@ -79,7 +81,7 @@ def _as_html(rows: Sequence[Row], now: str) -> str:
 
 def _table(rows: Sequence[Row]) -> str:
     if not rows:
-        return "<p>Nothing was measured.</p>"
+        return f"<p>{_EMPTY}</p>"
     head = "".join(f"<th>{html.escape(name)}</th>" for name in shown(rows[0]))
     return (
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_line, rows))}</tbody></table>"

@@ -10,7 +10,7 @@ from kronos.hardware import format_size
 Row = Mapping[str, object]
 
 _SIZES: Final = ("footprint", "budget")
-_HIDDEN: Final = ("breakdown", "memory source")
+_HIDDEN: Final = ("breakdown", "memory source", "card")
 
 
 def capacity_table(rows: Sequence[Row], *, style: str = "simple") -> str:

@@ -91,15 +91,16 @@ def _fit(
         result, step_seconds = stopwatch.timed(phase)
         seconds += step_seconds
         loss = float(result.loss)
-        if not math.isfinite(loss):
-            raise TrainingStopped(
-                f"{part}: the loss is {loss} at step {step}; the best weights, of step "
-                f"{best_step}, are in {target}; lower training.learning_rate"
-            )
+        validation = best
         if step % training.validate_every == 0 or step == training.steps:
             validation = phase.validate()
-            if validation < best:
-                best, best_step = validation, step
-                phase.model.save_pretrained(target)
+        if not (math.isfinite(loss) and math.isfinite(validation)):
+            raise TrainingStopped(
+                f"{part}: the loss is {loss} at step {step}, in validation {validation}; the best "
+                f"weights, of step {best_step}, are in {target}; lower training.learning_rate"
+            )
+        if validation < best:
+            best, best_step = validation, step
+            phase.model.save_pretrained(target)
         show(Progress(part, step, training.steps, loss, best, 3600 * step / seconds))
     return PhaseResult(part, first, best, best_step, target)

@@ -54,6 +54,7 @@ class Phase:
             weight_decay=training.weight_decay,
         )
         self._scheduler = _scheduler(self._optimizer, training)
+        self._steps = 0
         model.train()
         torch.manual_seed(training.seed)  # dropout and the drawn coarse tokens
 
@@ -61,7 +62,8 @@ class Phase:
         """Make one step on the next micro-batches of the feed."""
         batches = self._feed.take(self._training.accumulation)
         result = training_step(self._loss_of, batches, self._optimizer, self._options)
-        if self._scheduler is not None:
+        self._steps += 1
+        if self._scheduler is not None and self._steps <= self._training.steps:
             self._scheduler.step()
         return result
 

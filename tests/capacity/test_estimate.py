@@ -89,5 +89,17 @@ def test_no_steps_are_refused():
 
 
 def test_a_step_already_built_counts_as_a_build():
-    step = as_build(_build())("cpu")
-    assert as_build(step)("cpu") is step
+    calls = []
+    step = as_build(lambda: calls.append(1))("cpu")
+    step()
+    assert calls == [1]
+    optional = as_build(lambda times=2: calls.append(times))("cpu")
+    optional()
+    assert calls == [1, 2]
+
+
+def test_what_is_neither_step_nor_build_is_refused():
+    with pytest.raises(ConfigError, match="let it take the device"):
+        as_build(lambda: lambda: None)("cpu")()
+    with pytest.raises(ConfigError, match="must return a step"):
+        as_build(lambda device: None)("cpu")

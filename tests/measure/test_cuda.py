@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kronos.errors import MeasurementError
-from kronos.measure import CudaCard, MemoryMeter, card_of, default_device, device_profile
-from kronos.measure.cuda import default_device as default_device_of_cuda
+from kronos.measure import CudaCard, MemoryMeter, card_of, device_profile, is_out_of_memory
 
 GIB = 1024**3
 TOTAL = 12 * GIB
+FREE = 9 * GIB
 
 
 class FakeCuda:
@@ -19,6 +19,7 @@ class FakeCuda:
     def __init__(self):
         self.calls = []
         self.fraction = 1.0
+        self.allocated = 1 * GIB
         self.reserved = 2 * GIB
 
     def get_device_properties(self, index):
@@ -34,7 +35,10 @@ class FakeCuda:
         self.calls.append("reset")
 
     def max_memory_allocated(self, index):
-        return 1 * GIB
+        return self.allocated
+
+    def mem_get_info(self, index):
+        return FREE, TOTAL
 
     def max_memory_reserved(self, index):
         return self.reserved
@@ -104,12 +108,61 @@ def test_the_card_is_found_by_its_uuid():
         (FakeNvml(0), "on a card of"),
     ],
 )
-def test_H23_H25_H26_H28_what_nvml_cannot_say_is_none_with_the_reason(nvml, reason):
+def test_H23_H25_H26_H28_where_nvml_cannot_tell_the_whole_card_counts_and_it_is_said(nvml, reason):
     card = CudaCard(0, cuda=FakeCuda(), nvml=nvml)
     with MemoryMeter("cuda", card=card) as meter:
         pass
-    assert meter.reading.footprint is None
-    assert reason in meter.reading.missing["footprint"]
+    assert meter.reading.context == TOTAL - FREE - 2 * GIB
+    assert reason in meter.reading.remark
+
+
+def test_an_inner_meter_leaves_the_outer_one_its_peak():
+    card, cuda = _card()
+    with MemoryMeter("cuda", card=card) as outer:
+        cuda.allocated = 5 * GIB
+        with MemoryMeter("cuda", card=card) as inner:
+            cuda.allocated = 1 * GIB  # what reset_peak_memory_stats leaves
+        cuda.allocated = 2 * GIB
+    assert inner.reading.peak_allocated == 1 * GIB
+    assert outer.reading.peak_allocated == 5 * GIB
+
+
+def test_a_cap_within_a_cap_only_tightens_and_gives_the_outer_one_back():
+    card, cuda = _card(used=2 * GIB + GIB)
+    with card.capped(4 * GIB):
+        with card.capped(9 * GIB):
+            assert cuda.fraction == pytest.approx(3 / 12)
+        with card.capped(3 * GIB):
+            assert cuda.fraction == pytest.approx(2 / 12)
+        assert cuda.fraction == pytest.approx(3 / 12)
+    assert cuda.fraction == 1.0
+
+
+def _raised(error, cause=None):
+    try:
+        raise error from cause
+    except type(error) as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+        _raised(ValueError("a wrapper"), cause=torch.OutOfMemoryError("CUDA out of memory")),
+    ],
+)
+def test_H21_out_of_memory_is_recognised_by_type_and_text_through_causes(error):
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("error", [None, ValueError("out of memory"), RuntimeError("shape '[2]'")])
+def test_other_errors_are_not_out_of_memory(error):
+    assert not is_out_of_memory(error)
 
 
 def test_H33_the_cap_leaves_the_context_out_and_is_taken_back():
@@ -150,12 +203,13 @@ def test_a_device_that_is_not_there_is_named(device):
 
 
 def test_the_profile_names_the_kind_and_the_model(monkeypatch):
-    monkeypatch.setattr("kronos.measure.cuda.default_device", lambda: "cpu")
-    assert device_profile() == f"cpu-{torch.backends.cpu.get_cpu_capability().lower()}"
+    assert device_profile("cpu") == f"cpu-{torch.backends.cpu.get_cpu_capability().lower()}"
+    card = SimpleNamespace(name="NVIDIA L4")
+    monkeypatch.setattr("kronos.measure.cuda.card_of", {"cuda": card, "cpu": None}.get)
+    assert device_profile("cuda") == "cuda-nvidia-l4"
+    assert device_profile("cpu").startswith("cpu-")
     monkeypatch.setattr("kronos.measure.cuda.default_device", lambda: "cuda")
-    monkeypatch.setattr("kronos.measure.cuda.CudaCard", lambda: SimpleNamespace(name="NVIDIA L4"))
     assert device_profile() == "cuda-nvidia-l4"
-    assert default_device is default_device_of_cuda
 
 
 @pytest.mark.gpu
@@ -167,8 +221,6 @@ def test_a_real_card_is_metered_and_capped():
     assert meter.reading.peak_allocated == 64 * 1024**2
     assert meter.reading.peak_reserved >= 64 * 1024**2
     context = meter.reading.context
-    if context is None:
-        pytest.skip(meter.reading.missing["footprint"])
     assert 50 * 1024**2 < context < 4 * GIB
     with card.capped(context + GIB), pytest.raises(torch.OutOfMemoryError):
         torch.zeros(2 * GIB, dtype=torch.uint8, device="cuda")

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
 from kronos.measure import StorageMeter
@@ -132,3 +133,26 @@ def test_activations_kept_across_steps_are_seen():
     few, many = peak_of(2), peak_of(6)
     assert many.bytes - few.bytes == 4 * 2 * 32 * 64 * 4  # each keeps its input and output
     assert many.categories["activations"] > few.categories["activations"]
+
+
+def test_fake_tensors_hold_no_memory():
+    with StorageMeter() as meter, FakeTensorMode():
+        torch.zeros(2**30) + 1
+    assert meter.peak().bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "indices"),
+    [
+        (torch.Tensor.to_sparse, 2 * 100),
+        (torch.Tensor.to_sparse_csr, 101 + 2 * 100),
+    ],  # its columns are a view of the pairs',
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+def test_a_sparse_tensor_counts_its_indices_and_values(make, indices):
+    with StorageMeter() as meter:
+        dense = torch.eye(100)
+        sparse = make(dense)
+        del dense
+        assert meter.live_bytes() == 100 * 4 + indices * 8
+    assert sparse.shape == (100, 100)

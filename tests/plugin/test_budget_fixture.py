@@ -110,7 +110,7 @@ def test_check_measures_and_passes(pytester):
     )
     result = pytester.runpytest("--gpu-budget=12GB", "--capacity-report=out.json")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*footprint*budget*", "test_fits*pass*12.00 GiB*"])
+    result.stdout.fnmatch_lines(["*footprint*budget*", "*test_fits*pass*12.00 GiB*"])
     (case,) = json.loads((pytester.path / "out.json").read_text())["cases"]
     assert case["budget"] == 12 * 1024**3
     assert case["memory source"] in ("estimated", "measured")
@@ -161,7 +161,7 @@ def test_measure_as_a_context_manager(pytester):
     )
     result = pytester.runpytest("--gpu-budget=12GB")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["test_parts training*pass*"])
+    result.stdout.fnmatch_lines(["training*pass*"])
     assert pytester.runpytest("--gpu-budget=1GB").ret == 1
 
 
@@ -233,3 +233,111 @@ def test_a_marked_test_that_fails_stops_metering(pytester):
     result = pytester.runpytest()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*ValueError: mine*"])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def build(): return lambda: torch.zeros(3)", "*let it take the device*"),
+        ("def build(device): return None", "*must return a step*"),
+    ],
+)
+def test_what_is_neither_step_nor_build_is_refused(pytester, source, message):
+    pytester.makepyfile(
+        f"""
+    import torch
+
+    {source}
+
+    def test_fits(gpu_budget):
+        gpu_budget.check(build)
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([message])
+
+
+def test_each_check_has_a_row_of_its_own(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    import pytest
+    from pytest_kronos.verdicts import GateFailure
+
+    def test_several(gpu_budget):
+        gpu_budget.check(build, label="one")
+        with gpu_budget.measure("other"):
+            kept = torch.zeros(16 * 1024**2)
+        gpu_budget.limit = 10
+        with pytest.raises(GateFailure, match="third"):
+            gpu_budget.check(build, label="third")
+        gpu_budget.limit = 10**12
+        gpu_budget.check(build, label="fourth")
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["third*regression*", "one*pass*", "other*pass*", "fourth*pass*"])
+
+
+def test_out_of_memory_is_a_failure_with_the_limit_not_a_traceback(pytester):
+    pytester.makepyfile(
+        """
+    import pytest
+    import torch
+
+    def overrun():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    def test_fixture(gpu_budget):
+        gpu_budget.check(overrun)
+
+    @pytest.mark.gpu_budget("8GB")
+    def test_marker():
+        overrun()
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_fixture*memory: regression: limit 12.00 GiB, out of memory*2.00 GiB*",
+            "*test_marker*memory: regression: limit 8.00 GiB, out of memory*2.00 GiB*",
+        ]
+    )
+
+
+def test_what_a_fixture_measures_in_its_teardown_is_in_the_table(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    import pytest
+
+    @pytest.fixture
+    def late(gpu_budget):
+        yield
+        gpu_budget.check(build, label="late")
+
+    def test_mine(late): pass
+    """
+    )
+    result = pytester.runpytest("--gpu-budget=12GB")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["late*pass*"])
+
+
+def test_an_unmeasured_test_shows_no_figures(pytester):
+    pytester.makepyfile(
+        """
+    import pytest
+
+    @pytest.mark.gpu_budget("8GB")
+    def test_mine(): pass
+    """
+    )
+    result = pytester.runpytest("--capacity-report=out.json")
+    assert result.ret == 1
+    (case,) = json.loads((pytester.path / "out.json").read_text())["cases"]
+    assert (case["verdict"], case["footprint"]) == ("not-measured", None)
+    assert "of the budget left" not in result.stdout.str()

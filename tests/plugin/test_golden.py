@@ -31,7 +31,6 @@ def test_a_row_comes_back_as_it_was_written(store):
     assert row["mae"] == 0.123456789  # %.9g
     assert (row["window"], row["memory_source"], row["rmse"]) == (120, "estimated", None)
     assert row["recorded_at"].endswith("+00:00")
-    assert store.cases() == ["mine"]
 
 
 def test_the_file_is_plain_and_has_the_contract_s_columns(store):
@@ -69,6 +68,7 @@ def test_metrics_of_this_run_are_kept_beside_the_schema(store):
         ("", "no column case"),
         ("case,device\nmine,cpu\n", "peak_allocated_bytes"),
         (",".join(COLUMNS) + "\n" + "mine,cpu,," + ",".join(["x"] * 24) + "\n", "line 2"),
+        (",".join(COLUMNS) + "\n" + "mine," + ",".join([""] * 27) + "\n", "more cells"),
         (b"\xff\xfe\x00", "golden file"),
     ],
 )
@@ -108,6 +108,8 @@ def test_what_moved_is_described():
     assert describe_changes(None, ROW) == "new"
     assert describe_changes(ROW, ROW) == "nothing moved"
     assert describe_changes(ROW, {**ROW, "mae": 0.5}) == "mae 0.123456789 -> 0.5"
+    gone = {name: value for name, value in ROW.items() if name != "mae"}
+    assert describe_changes(ROW, gone) == "mae 0.123456789 -> -"
 
 
 NAMES = [

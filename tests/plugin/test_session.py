@@ -62,7 +62,9 @@ def test_a_golden_is_written_by_nothing_but_the_option(pytester):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("value", ["float('nan')", "float('inf')"])
+@pytest.mark.parametrize(
+    "value", ["float('nan')", "float('inf')", "__import__('numpy').float32('nan')", "'abc'"]
+)
 def test_H7_no_number_is_never_written_as_a_golden(pytester, value):
     _metric_test(pytester, value)
     result = pytester.runpytest("--golden-update")
@@ -83,6 +85,14 @@ def test_a_metric_whose_direction_is_unknown_must_be_told(pytester):
     result = pytester.runpytest("--golden-update")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*which way is better for perplexity*"])
+
+
+def test_H2_a_check_of_no_metrics_is_refused(pytester):
+    pytester.makepyfile("def test_none(golden): golden.check('mine', {})")
+    for options in (["--golden-update"], []):
+        result = pytester.runpytest(*options)
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*no metrics to check 'mine' by*"])
 
 
 def test_a_damaged_golden_fails_the_test_and_is_named(pytester):
@@ -137,6 +147,27 @@ def test_nothing_measured_passes_where_allowed_or_where_no_gate_was_asked_for(py
     assert pytester.runpytest().ret == 0
 
 
+@pytest.mark.parametrize(
+    "fixture", ["steps_per_hour(lambda: None)", "golden.check('a', {'mae': 1.0})"]
+)
+def test_a_budget_with_no_memory_measured_fails(pytester, fixture):
+    name = fixture.partition("(")[0].partition(".")[0]
+    pytester.makepyfile(f"def test_other({name}): {fixture}")
+    assert pytester.runpytest("--golden-update").ret in (0, 1)
+    result = pytester.runpytest("--gpu-budget=12GB")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*no memory was measured*"])
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--setup-plan", "--fixtures"])
+def test_a_look_at_the_tests_is_no_gate_and_writes_no_report(pytester, option):
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest("--gpu-budget=12GB", "--capacity-report=out.md", option)
+    assert result.ret == 0
+    assert "measured" not in result.stdout.str()
+    assert not (pytester.path / "out.md").exists()
+
+
 def test_other_failures_keep_their_exit_status(pytester):
     pytester.makepyfile("def test_syntax(: pass")
     assert pytester.runpytest("--gpu-budget=12GB").ret == pytest.ExitCode.INTERRUPTED
@@ -159,6 +190,92 @@ def test_capacity_reports(pytester):
     assert [case["MAE"] for case in cases] == [2.0, 1.0]
     assert "<td>mine</td>" in text["out.html"]
     assert "http" not in text["out.html"]
+
+
+def test_a_report_that_cannot_be_written_is_told_before_or_at_the_end(pytester, monkeypatch):
+    _metric_test(pytester, 1.0)
+    (pytester.path / "folder.md").mkdir()
+    (pytester.path / "file").touch()
+    for bad in ("folder.md", "file/out.md"):
+        result = pytester.runpytest("--golden-update", f"--capacity-report={bad}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pytest_kronos.session.write_report", no_space)
+    result = pytester.runpytest("--golden-update", "--capacity-report=out.md")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["kronos: out.md: No space left on device"])
+
+
+def test_a_golden_of_another_configuration_is_no_baseline(pytester):
+    pytester.makepyfile(
+        """
+    import os
+
+    from pytest_kronos.regression import RegressionCase
+
+    def test_case(regression):
+        import torch
+
+        regression.check(
+            RegressionCase(
+                name="mine",
+                build=lambda device: lambda: torch.ones(1000) @ torch.ones(1000),
+                evaluate=lambda step: ({"mae": 1.0}, None),
+                settings={"batch_size": int(os.environ["ROWS"])},
+            )
+        )
+    """
+    )
+    pytester._monkeypatch.setenv("ROWS", "8")
+    assert pytester.runpytest("--golden-update").ret == 0
+    same = pytester.runpytest("--gpu=h100", "--max-slowdown=50")  # its workspaces are larger
+    assert same.ret == 0
+    pytester._monkeypatch.setenv("ROWS", "4")
+    result = pytester.runpytest()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*no-baseline*another configuration (batch_size 8 -> 4)*"])
+
+
+def test_what_fails_its_own_test_is_written_as_no_golden(pytester):
+    pytester.makepyfile(
+        """
+    from pytest_kronos.regression import RegressionCase
+
+    def test_case(regression):
+        import torch
+
+        regression.check(
+            RegressionCase(
+                name="mine",
+                build=lambda device: lambda: torch.ones(1000) @ torch.ones(1000),
+                evaluate=lambda step: ({"mae": 1.0}, None),
+            )
+        )
+    """
+    )
+    assert pytester.runpytest("--golden-update", "--gpu-budget=100MB").ret == 1
+    assert not (pytester.path / "golden").exists()
+
+
+def test_H13_H35_a_bad_marker_under_xdist_is_a_usage_error_too(pytester):
+    pytest.importorskip("xdist")
+    pytester.makepyfile(
+        """
+    import pytest
+
+    @pytest.mark.gpu_budget("12 potatoes")
+    def test_mine(): pass
+    """
+    )
+    result = pytester.runpytest_subprocess("-n2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    output = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in output
+    assert output.count("12 potatoes") == 1
+    assert "test_mine" in output
 
 
 def test_H35_under_xdist_the_controller_decides(pytester):

@@ -7,6 +7,7 @@ import pytest
 from pytest_kronos.verdicts import (
     Finding,
     GateFailure,
+    Ledger,
     Record,
     Verdict,
     raise_failures,
@@ -34,6 +35,16 @@ def test_a_record_survives_json():
     back = Record.from_dict(json.loads(json.dumps(record.as_dict())))
     assert back == record
     assert back.verdict is Verdict.REGRESSION
+
+
+def test_a_ledger_hands_on_each_record_once_and_no_empty_ones():
+    ledger = Ledger("mine")
+    ledger.open().findings.append(Finding("memory", Verdict.PASS, ""))
+    ledger.open("nothing found")
+    assert [record["case"] for record in ledger.unreported()] == ["mine"]
+    assert ledger.unreported() == []
+    ledger.open("other").findings.append(Finding("memory", Verdict.PASS, ""))
+    assert [record["case"] for record in ledger.unreported()] == ["other"]
 
 
 def test_every_failure_is_named_at_once():

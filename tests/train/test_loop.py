@@ -151,6 +151,15 @@ def test_a_loss_that_is_no_number_stops_and_names_the_step(bars_file, tmp_path):
     assert all(torch.isfinite(value).all() for value in saved.state_dict().values())
 
 
+def test_steps_beyond_the_schedule_go_on_at_its_last_rate(bars_file):
+    config = _config(bars_file, steps=2, schedule="one-cycle")
+    phase = tokenizer_phase(
+        build_models(config.model, device="cpu", seed=0), load_data(config), config.training
+    )
+    for _ in range(5):
+        phase()
+
+
 def test_T4_too_few_bars_to_validate_are_refused_before_training(bars_file, tmp_path):
     config = _config(bars_file, window=200, horizon=50).with_overrides(
         ["data.validation_share=0.1"]
