@@ -10,6 +10,8 @@ from kronos.hardware import format_size
 Row = Mapping[str, object]
 
 _SIZES: Final = ("footprint", "budget")
+_HEADER_WIDTH: Final = 12
+"""Longer headers of the terminal's table go on in a second line."""
 _HIDDEN: Final = ("breakdown", "memory source", "card")
 
 
@@ -21,6 +23,7 @@ def capacity_table(rows: Sequence[Row], *, style: str = "simple") -> str:
         tablefmt=style,
         disable_numparse=True,
         missingval="-",
+        maxheadercolwidths=_HEADER_WIDTH if style == "simple" else None,
     )
 
 
