@@ -23,9 +23,10 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; } th, td { text-align: left; padding: .4rem .8rem;
   border-bottom: 1px solid #d0d7de; white-space: nowrap; font-variant-numeric: tabular-nums; }
+th { white-space: normal; vertical-align: bottom; }
 .pass, .improvement { color: #116329; } .inconclusive { color: #7d4e00; }
 .regression, .not-measured, .no-baseline { color: #b3261e; font-weight: 600; }
-.part { display: grid; grid-template-columns: 11rem 7rem 1fr; gap: .6rem; align-items: center; }
+.part { display: grid; grid-template-columns: 8.5rem 6rem 1fr; gap: .6rem; align-items: center; }
 .bar { background: #0969da; height: .8rem; border-radius: 2px; min-width: 1px; }
 """
 
