@@ -4,6 +4,7 @@ Start-up is free of torch; what needs it is imported when a test first asks.
 """
 
 from collections.abc import Generator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,22 +110,15 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    error: BaseException | None = None
-    result = None
-    try:
-        result = yield
-    except BaseException as raised:
-        error = raised
     watch = item.stash.get(_WATCH, None)
-    if watch is not None:
-        del item.stash[_WATCH]
-        trace = None if error is None else error.__traceback__
-        if watch.__exit__(None if error is None else type(error), error, trace):
-            error = None
-        if error is None:
-            _judge_marked(item, watch)
-    if error is not None:
-        raise error
+    if watch is None:
+        return (yield)
+    del item.stash[_WATCH]
+    result = None
+    with ExitStack() as entered_in_setup:
+        entered_in_setup.push(watch)
+        result = yield
+    _judge_marked(item, watch)
     return result
 
 
@@ -140,8 +134,8 @@ def _judge_marked(item: pytest.Item, watch: "MemoryWatch") -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    watch = item.stash.get(_WATCH, None)
-    if watch is not None:  # the test's setup failed
+    if _WATCH in item.stash:  # the test's setup failed
+        watch = item.stash[_WATCH]
         del item.stash[_WATCH]
         watch.__exit__(None, None, None)
 

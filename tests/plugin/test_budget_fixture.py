@@ -263,7 +263,7 @@ def test_each_check_has_a_row_of_its_own(pytester):
         MODEL
         + """
     import pytest
-    from pytest_kronos.verdicts import GateFailure
+    from pytest_kronos import GateFailure
 
     def test_several(gpu_budget):
         gpu_budget.check(build, label="one")

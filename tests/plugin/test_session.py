@@ -214,7 +214,7 @@ def test_a_golden_of_another_configuration_is_no_baseline(pytester):
         """
     import os
 
-    from pytest_kronos.regression import RegressionCase
+    from pytest_kronos import RegressionCase
 
     def test_case(regression):
         import torch
@@ -242,7 +242,7 @@ def test_a_golden_of_another_configuration_is_no_baseline(pytester):
 def test_what_fails_its_own_test_is_written_as_no_golden(pytester):
     pytester.makepyfile(
         """
-    from pytest_kronos.regression import RegressionCase
+    from pytest_kronos import RegressionCase
 
     def test_case(regression):
         import torch
