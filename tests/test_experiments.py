@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 import torch
 
+from kronos import experiments
 from kronos.experiments import Experiment, bars_per_year, golden_columns
+from kronos.predict import KronosPredictor
 from kronos.recipes import baseline, full, small_gpu
 from pytest_kronos.golden import COLUMNS
 
@@ -61,6 +63,36 @@ def test_the_shipped_model_forecasts_about_as_well_as_the_last_close(experiment)
     assert sound.score()[0]["mae"] > 1.5 * scores["mae"]
 
 
+def test_forecasts_are_made_and_scored_as_the_configuration_says(monkeypatch):
+    scoring = ["temperature=0.5", "top_p=0.75", "sample_count=3", "seed=7"]
+    overrides = [*SMALL, *(f"scoring.{one}" for one in scoring), "model.max_context=200"]
+    seen = {}
+    predict_batch, score = KronosPredictor.predict_batch, experiments.score_forecasts
+
+    def predicting(self, histories, *times, **options):
+        seen.update(options, histories=histories, max_context=self.max_context)
+        return predict_batch(self, histories, *times, **options)
+
+    def scoring_them(closes, futures, forecasts, **options):
+        seen.update(options, closes=closes, futures=futures)
+        return score(closes, futures, forecasts, **options)
+
+    monkeypatch.setattr(KronosPredictor, "predict_batch", predicting)
+    monkeypatch.setattr(experiments, "score_forecasts", scoring_them)
+    experiment = Experiment(baseline().with_overrides(overrides), "cpu")
+    experiment.score()
+    assert (seen["T"], seen["top_k"], seen["top_p"]) == (0.5, None, 0.75)
+    assert (seen["sample_count"], seen["max_context"]) == (3, 200)
+    assert seen["seed"] == [7, 8, 9, 10, 11, 12]
+    bars, starts = experiment.data.bars, seen["starts"]
+    assert len(starts) == 6
+    assert seen["closes"].tolist() == [bars["close"].iloc[start + 119] for start in starts]
+    for start, history, future in zip(starts, seen["histories"], seen["futures"], strict=True):
+        assert history.equals(bars.iloc[start : start + 120])
+        assert np.array_equal(future, bars.iloc[start + 120 : start + 144])
+    assert seen["bars_per_year"] == bars_per_year(bars)
+
+
 def test_a_harmless_jitter_of_the_weights_hardly_moves_the_error():
     """Another CPU's rounding, imitated: the golden's tolerance of 5 % must be far away."""
     errors = []
@@ -95,11 +127,22 @@ def test_steps_train_the_forecaster_and_leave_the_tokenizer():
 
 @pytest.mark.parametrize("recipe", [baseline, small_gpu, full])
 def test_golden_columns_are_of_the_schema(recipe):
-    config = recipe()
-    columns = golden_columns(config)
-    assert set(columns) <= set(COLUMNS)
-    assert columns["window"] == config.training.window
-    assert columns["config_sha256"] == config.sha256()
+    assert set(golden_columns(recipe())) <= set(COLUMNS)
+
+
+def test_golden_columns_are_the_settings_of_the_run():
+    settings = {
+        "precision": "bf16",
+        "window": 100,
+        "horizon": 20,
+        "batch_size": 8,
+        "accumulation": 3,
+        "checkpointing": "block",
+        "seed": 7,
+    }
+    config = baseline().with_overrides([f"training.{name}={settings[name]}" for name in settings])
+    others = {"parallel": "none", "world_size": 1, "config_sha256": config.sha256()}
+    assert golden_columns(config) == settings | others
 
 
 def test_bars_per_year(experiment):

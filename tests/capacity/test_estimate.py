@@ -1,5 +1,7 @@
 """The first form of the estimate: the CPU's live storage, plus what a card adds."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -48,6 +50,15 @@ def test_the_parts_are_the_model_s():
     assert estimate.breakdown["optimizer states"] == 2 * weights + 4 * 512
     assert estimate.breakdown["workspaces"] == 2 * WORKSPACE
     assert estimate.peak_phase in ("forward", "backward", "optimizer")
+    assert estimate.peak_op.startswith("aten.")
+    sizes = list(estimate.breakdown.values())
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_every_step_is_made():
+    calls = []
+    estimate_memory(lambda device: lambda: calls.append(torch.ones(3)), warmup=2, steps=3)
+    assert len(calls) == 5
 
 
 @given(st.integers(1, 40), st.integers(0, 40))
@@ -57,10 +68,12 @@ def test_more_rows_never_take_less(rows, more):
     assert small.peak_allocated <= large.peak_allocated
 
 
-def test_a_hopper_card_has_larger_workspaces():
+def test_workspaces_and_context_are_the_card_s():
     hopper = estimate_memory(_build(), gpu="h100")
     assert hopper.breakdown["workspaces"] == 2 * 33_554_432
     assert estimate_memory(_build(), gpu=CATALOGUE["t4"]).breakdown["workspaces"] == 2 * WORKSPACE
+    context = replace(CATALOGUE["t4"], context=7)
+    assert estimate_memory(_build(), gpu=context).context == 7
     with pytest.raises(SizeError, match="h100"):
         estimate_memory(_build(), gpu="h1000")
 
@@ -96,6 +109,14 @@ def test_a_step_already_built_counts_as_a_build():
     optional = as_build(lambda times=2: calls.append(times))("cpu")
     optional()
     assert calls == [1, 2]
+    assert as_build(lambda: int)("cpu")() is int  # a class is a result like others
+
+
+def test_a_build_may_take_its_device_by_position_only():
+    def build(device, /):
+        return lambda: device
+
+    assert as_build(build)("cpu")() == "cpu"
 
 
 def test_what_is_neither_step_nor_build_is_refused():

@@ -1,6 +1,7 @@
 """The stopwatch and turns of two calls."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,12 +9,32 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kronos.errors import MeasurementError
 from kronos.measure import PairedStopwatch, ReferenceWorkload, Stopwatch, time_steps
+from kronos.measure.stopwatch import StepTimes
 
 
 def test_timed_gives_the_result_and_the_seconds():
     result, seconds = Stopwatch().timed(lambda: time.sleep(0.01) or "done")
     assert result == "done"
     assert 0.01 <= seconds < 1
+
+
+def test_a_card_is_waited_for_before_and_after(monkeypatch):
+    order = []
+    card = SimpleNamespace(synchronize=lambda: order.append("wait"))
+    clock = SimpleNamespace(perf_counter=lambda: order.append("clock") or len(order))
+    monkeypatch.setattr("kronos.measure.stopwatch.card_of", {"cuda": card}.get)
+    monkeypatch.setattr("kronos.measure.stopwatch.time", clock)
+    expected = ["wait", "clock", "call", "wait", "clock"]
+    Stopwatch("cuda").time(lambda: order.append("call"))
+    assert order == expected
+    time_steps(lambda: order.append("call"), device="cuda", warmup=0, rounds=1)
+    PairedStopwatch(lambda: order.append("call"), lambda: None, device="cuda").time_step()
+    assert order == expected * 3
+
+
+def test_steps_per_hour_are_of_the_middle_step():
+    times = StepTimes(seconds=(1.0, 2.0, 9.0), warmup=(100.0,))
+    assert (times.median, times.steps_per_hour) == (2.0, 1800.0)
 
 
 def test_warm_up_is_timed_apart():
@@ -79,6 +100,29 @@ def test_the_reference_workload_is_the_same_every_time_and_leaves_the_random_sta
     assert all(weight.grad is None for weight in one._weights)
     for weight, was in zip(one._weights, before, strict=True):
         assert torch.allclose(weight, was, atol=1e-9)
+
+
+def _loss(monkeypatch, **arguments):
+    losses = []
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "backward", lambda loss: losses.append(loss.item()))
+        ReferenceWorkload(**arguments)()
+    return losses[0]
+
+
+def test_the_reference_workload_computes_what_it_always_did(monkeypatch):
+    exact = _loss(monkeypatch)
+    assert exact == pytest.approx(1.8831216, rel=1e-5)
+    mixed = _loss(monkeypatch, precision="bf16")
+    assert mixed != exact
+    assert mixed == pytest.approx(exact, rel=0.02)
+
+
+def test_the_reference_workload_updates_each_weight_once():
+    work = ReferenceWorkload()
+    before = [weight._version for weight in work._weights]
+    work()
+    assert [weight._version for weight in work._weights] == [one + 1 for one in before]
 
 
 def test_the_reference_workload_is_frozen():

@@ -119,6 +119,66 @@ def test_categories_sum_to_the_peak_and_name_what_is_there():
     assert peak.phase == "optimizer"
 
 
+@pytest.mark.parametrize(
+    ("phase", "category"),
+    [("forward", "activations"), ("backward", "temporaries"), ("optimizer", "temporaries")],
+)
+def test_the_peak_names_its_phase_and_its_operator(phase, category):
+    weight = nn.Parameter(torch.zeros(8))
+    optimizer = torch.optim.SGD([weight])
+    size = 1000
+
+    def spike(here):
+        if here == phase:
+            torch.eye(size)
+
+    weight.register_hook(lambda _: spike("backward"))
+    optimizer.register_step_pre_hook(lambda *_: spike("optimizer"))
+    with StorageMeter() as meter:
+        for _ in range(2):
+            spike("forward")
+            weight.sum().backward()
+            optimizer.step()
+            size += 1000  # the second step's spike is the peak
+    peak = meter.peak()
+    assert (peak.phase, peak.operation) == (phase, "aten.eye")
+    assert next(iter(peak.categories)) == category
+
+
+def test_gradients_have_their_name_without_an_optimizer():
+    model = nn.Linear(64, 64, bias=False)
+    with StorageMeter() as meter:
+        for _ in range(2):
+            model(torch.ones(1, 64)).sum().backward()
+    assert meter.peak().categories["gradients"] == 64 * 64 * 4
+
+
+def test_what_an_optimizer_moves_is_a_parameter_of_whatever_type():
+    weight = torch.zeros(1000, requires_grad=True)
+    optimizer = torch.optim.SGD([weight])
+    with StorageMeter() as meter:
+        weight.sum().backward()
+        optimizer.step()
+    assert meter.peak().categories["parameters"] == 4096
+    assert meter.peak().categories["gradients"] == 4096
+
+
+def test_an_optimizer_is_not_watched_after_the_end():
+    weight = nn.Parameter(torch.zeros(1000))
+    weight.grad = torch.ones(1000)
+    with StorageMeter() as meter:
+        pass
+    torch.optim.SGD([weight]).step()
+    assert meter.peak().bytes == 0
+
+
+def test_tensors_given_by_name_count():
+    values, order = torch.arange(1000), torch.arange(1000)
+    with StorageMeter() as meter:
+        torch.searchsorted(values, values[:1], sorter=order)
+    assert meter.peak().categories["inputs"] >= 2 * 8192
+
+
 def test_activations_kept_across_steps_are_seen():
     kept = []
     model = nn.Linear(64, 64)
@@ -142,17 +202,20 @@ def test_fake_tensors_hold_no_memory():
 
 
 @pytest.mark.parametrize(
-    ("make", "indices"),
+    ("make", "values", "indices"),
     [
-        (torch.Tensor.to_sparse, 2 * 100),
-        (torch.Tensor.to_sparse_csr, 101 + 2 * 100),
-    ],  # its columns are a view of the pairs',
+        (torch.Tensor.to_sparse, 100, 2 * 100),
+        (torch.Tensor.to_sparse_csr, 100, 101 + 2 * 100),  # its columns are a view of the pairs'
+        (torch.Tensor.to_sparse_csc, 100, 101 + 2 * 100),
+        (lambda dense: dense.to_sparse_bsr((10, 10)), 10 * 100, 11 + 2 * 10),
+        (lambda dense: dense.to_sparse_bsc((10, 10)), 10 * 100, 11 + 2 * 10),
+    ],
 )
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
-def test_a_sparse_tensor_counts_its_indices_and_values(make, indices):
+@pytest.mark.filterwarnings("ignore:Sparse CS[RC] tensor support is in beta state")
+def test_a_sparse_tensor_counts_its_indices_and_values(make, values, indices):
     with StorageMeter() as meter:
         dense = torch.eye(100)
         sparse = make(dense)
         del dense
-        assert meter.live_bytes() == 100 * 4 + indices * 8
+        assert meter.live_bytes() == values * 4 + indices * 8
     assert sparse.shape == (100, 100)

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_kronos.accuracy import Metric, judge_forecast, judge_metric, judge_metrics
+from pytest_kronos.accuracy import (
+    Metric,
+    describe_drop,
+    judge_forecast,
+    judge_metric,
+    judge_metrics,
+)
 from pytest_kronos.verdicts import Verdict
 
 MAE = Metric("mae", lower_is_better=True)
@@ -20,6 +26,7 @@ DIRECTION = Metric("direction_accuracy", lower_is_better=False)
         (MAE, 1.0, 1.0499, Verdict.PASS),
         (MAE, 1.0, 1.0501, Verdict.REGRESSION),
         (MAE, 1.0, 1.06, Verdict.REGRESSION),
+        (MAE, 1.0, 0.96, Verdict.PASS),
         (MAE, 1.0, 0.94, Verdict.IMPROVEMENT),
         (DIRECTION, 0.6, 0.58, Verdict.PASS),
         (DIRECTION, 0.6, 0.56, Verdict.REGRESSION),
@@ -28,6 +35,32 @@ DIRECTION = Metric("direction_accuracy", lower_is_better=False)
 )
 def test_a_drop_over_the_limit_is_a_regression(metric, golden, current, verdict):
     assert judge_metric(metric, golden, current, 0.05).verdict is verdict
+
+
+def test_a_negative_golden_is_compared_by_its_size():
+    assert MAE.drop(-2.0, -1.0) == 0.5
+    assert judge_metric(MAE, -2.0, -3.0, 0.05).verdict is Verdict.IMPROVEMENT
+    assert judge_forecast(_frame(-100.0), _frame(-101.0), 0.05).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("drop", "text"), [(0.062, "6.20% worse"), (-0.013, "1.30% better"), (0.0, "unchanged")]
+)
+def test_a_drop_is_described(drop, text):
+    assert describe_drop(drop) == text
+
+
+@pytest.mark.parametrize("name", ["mae", "rmse", "mse", "loss", "direction_accuracy", "accuracy"])
+def test_which_way_is_better(name):
+    (finding,) = judge_metrics({name: 1.0}, {name: 1.2}, 0.05)
+    higher = name.endswith("accuracy")
+    assert finding.verdict is (Verdict.IMPROVEMENT if higher else Verdict.REGRESSION)
+
+
+def test_which_way_is_better_may_be_told():
+    told = frozenset({"perplexity"})
+    (finding,) = judge_metrics({"perplexity": 1.0}, {"perplexity": 1.2}, 0.05, told)
+    assert finding.verdict is Verdict.REGRESSION
 
 
 NAN, INF = float("nan"), float("inf")
@@ -57,10 +90,12 @@ def test_H6_a_column_on_one_side_only_fails_and_is_named():
     assert "mae is missing in the golden file" in finding.text
 
 
-def test_backtest_figures_are_recorded_not_judged_but_must_be_numbers():
-    assert judge_metrics({"sharpe": 1.0}, {"sharpe": -3.0}, 0.05) == []
-    (finding,) = judge_metrics({"sharpe": 1.0}, {"sharpe": NAN}, 0.05)
-    assert finding.verdict is Verdict.REGRESSION
+@pytest.mark.parametrize("name", ["cumulative_return", "max_drawdown", "sharpe", "stability"])
+def test_backtest_figures_are_recorded_not_judged_but_must_be_numbers(name):
+    assert judge_metrics({name: 1.0}, {name: -3.0}, 0.05) == []
+    for golden, current in ((1.0, NAN), (NAN, 1.0)):
+        (finding,) = judge_metrics({name: golden}, {name: current}, 0.05)
+        assert finding.verdict is Verdict.REGRESSION
 
 
 @given(
@@ -97,6 +132,15 @@ def test_a_moved_forecast_names_the_column_and_the_bar():
     assert "close at 2024-01-02" in finding.text
 
 
+def test_a_forecast_is_judged_by_its_mean_move():
+    other = _frame()
+    other.iloc[1, 3] = 150.0
+    finding = judge_forecast(_frame(), other, 0.05)
+    assert finding.verdict is Verdict.PASS
+    assert "prices moved 4.17% on average" in finding.text
+    assert judge_forecast(_frame(), other, 0.04).verdict is Verdict.REGRESSION
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -107,4 +151,5 @@ def test_a_moved_forecast_names_the_column_and_the_bar():
     ],
 )
 def test_other_bars_or_no_numbers_fail(change):
-    assert judge_forecast(_frame(), change(_frame()), 0.05).verdict is Verdict.REGRESSION
+    for golden, current in ((_frame(), change(_frame())), (change(_frame()), _frame())):
+        assert judge_forecast(golden, current, 0.05).verdict is Verdict.REGRESSION

@@ -4,10 +4,6 @@ import json
 
 import pytest
 
-from kronos.capacity import MemoryEstimate
-from pytest_kronos.budget import Usage, judge_budget, judge_growth, tighter, usage_of_estimate
-from pytest_kronos.verdicts import Verdict
-
 MODEL = """
     import torch
 
@@ -23,81 +19,6 @@ MODEL = """
 
         return step
 """
-
-
-def _usage(**changes):
-    values = {
-        "source": "estimated",
-        "card": "a CUDA card",
-        "peak_allocated": 60,
-        "peak_reserved": 70,
-        "context": 30,
-        "breakdown": {"activations": 50, "parameters": 20},
-        "where": " (backward, aten.mm)",
-    }
-    return Usage(**(values | changes))
-
-
-@pytest.mark.parametrize(
-    ("limit", "verdict"),
-    [(99, Verdict.REGRESSION), (100, Verdict.PASS), (101, Verdict.PASS), (None, Verdict.PASS)],
-)
-def test_the_limit_itself_fits(limit, verdict):
-    assert judge_budget(_usage(), limit).verdict is verdict
-
-
-def test_a_failure_names_limit_footprint_excess_and_what_fills_the_peak():
-    text = judge_budget(_usage(), 90).text
-    for part in (
-        "limit 90 B",
-        "footprint 100 B (estimated, a CUDA card)",
-        "excess 10 B",
-        "activations 50 B",
-        "CUDA context 30 B",
-        "backward, aten.mm",
-    ):
-        assert part in text
-
-
-@pytest.mark.parametrize("changes", [{"peak_allocated": 0}, {"context": None}, {"breakdown": {}}])
-def test_what_could_not_be_read_is_not_measured(changes):
-    assert judge_budget(_usage(**changes), 10**9).verdict is Verdict.NOT_MEASURED
-
-
-@pytest.mark.parametrize(
-    ("golden", "verdict"),
-    [
-        (60, Verdict.PASS),
-        (60 / 1.05 + 1e-9, Verdict.PASS),
-        (60 / 1.05 - 1e-6, Verdict.REGRESSION),
-        (70, Verdict.IMPROVEMENT),
-        (0, Verdict.REGRESSION),
-        (None, Verdict.REGRESSION),
-        (float("nan"), Verdict.REGRESSION),
-    ],
-)
-def test_growth_over_the_golden(golden, verdict):
-    assert judge_growth(_usage(), golden, 0.05).verdict is verdict
-
-
-def test_an_estimate_keeps_its_figures_and_its_source():
-    estimate = MemoryEstimate(
-        peak_allocated=60,
-        peak_reserved=70,
-        context=30,
-        breakdown={"activations": 70},
-        peak_phase="backward",
-        peak_op="aten.mm",
-    )
-    usage = usage_of_estimate(estimate, None)
-    assert (usage.footprint, usage.source) == (100, "estimated")
-    assert usage.where == " (backward, aten.mm)"
-
-
-def test_tighter():
-    assert tighter(None, None) is None
-    assert tighter(None, 3) == 3
-    assert tighter(5, 3) == 3
 
 
 def test_check_measures_and_passes(pytester):
@@ -256,6 +177,47 @@ def test_what_is_neither_step_nor_build_is_refused(pytester, source, message):
     result = pytester.runpytest("--gpu-budget=12GB")
     assert result.ret == 1
     result.stdout.fnmatch_lines([message])
+
+
+def test_a_marked_test_whose_setup_fails_stops_metering_too(pytester):
+    pytester.makepyfile(
+        """
+    import pytest
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    @pytest.fixture
+    def broken():
+        raise ValueError("mine")
+
+    @pytest.mark.gpu_budget("4GB")
+    def test_breaks(broken): pass
+
+    def test_after():
+        assert _get_current_dispatch_mode() is None
+    """
+    )
+    pytester.runpytest().assert_outcomes(passed=1, errors=1)
+
+
+def test_the_card_that_is_planned_for_is_the_option_s(pytester):
+    pytester.makepyfile(
+        MODEL
+        + """
+    import pytest
+
+    def test_fixture(gpu_budget):
+        gpu_budget.check(build)
+
+    @pytest.mark.gpu_budget("12GB")
+    def test_marker():
+        build("cpu")()
+    """
+    )
+    result = pytester.runpytest("--gpu=h100", "--capacity-report=out.json")
+    assert result.ret == 0
+    cases = json.loads((pytester.path / "out.json").read_text())["cases"]
+    assert [case["card"] for case in cases] == ["NVIDIA H100 80GB HBM3"] * 2
+    assert [case["breakdown"]["workspaces"] for case in cases] == [2 * 33_554_432] * 2
 
 
 def test_each_check_has_a_row_of_its_own(pytester):

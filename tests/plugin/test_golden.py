@@ -53,13 +53,27 @@ def test_an_unknown_device_falls_back_on_one_of_its_kind(store):
     store.write("mine", {"case": "mine", **ROW})
     assert store.row("mine", "cpu-avx512")["device"] == "cpu-avx2"
     assert store.row("mine", "cuda-nvidia-l4") is None
+    store.write("mine", {"case": "mine", **ROW, "device": "cpu-avx512", "mae": 2.0})
+    assert store.row("mine", "cpu-avx512")["mae"] == 2.0
+
+
+def test_text_stays_text_and_a_mark_at_the_start_is_read_over(store):
+    texts = {"torch": "2.9", "precision": "16", "config_sha256": "0123", "parallel": "1"}
+    store.write("mine", {"case": "7", **ROW, **texts})
+    (row,) = store.rows("mine")
+    assert {name: row[name] for name in ("case", *texts)} == {"case": "7", **texts}
+    path = store.folder / "mine" / "regression_output.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Excel saves
+    assert store.rows("mine") == [row]
 
 
 def test_metrics_of_this_run_are_kept_beside_the_schema(store):
     store.write("mine", {"case": "mine", **ROW, "perplexity": 7.5})
     row = store.row("mine", "cpu-avx2")
     assert metrics_of(row, {"mae": 1.0}) == {"mae": 0.123456789, "perplexity": 7.5}
-    assert metrics_of(row, {"rmse": 1.0})["rmse"] is None
+    expected = {"mae": 0.123456789, "perplexity": 7.5, "rmse": None}
+    assert metrics_of(row, {"rmse": 1.0}) == expected
+    assert metrics_of({**row, "relative_step_cost": 2.0, "seed": 1}, {"rmse": 1.0}) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,6 +118,21 @@ def test_a_forecast_comes_back(store):
     pd.testing.assert_frame_equal(back, frame, rtol=1e-8, check_freq=False)
 
 
+def test_a_damaged_forecast_is_named(store):
+    path = store.folder / "mine" / "forecast.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("open,close\n1,2\n")
+    with pytest.raises(DataError, match="cannot be read as a forecast") as caught:
+        store.forecast("mine")
+    assert str(path) in str(caught.value)
+
+
+def test_the_time_of_writing_is_no_change(store):
+    store.write("mine", {"case": "mine", **ROW})
+    old = store.write("mine", {"case": "mine", **ROW})
+    assert describe_changes(old, {"case": "mine", **ROW}) == "nothing moved"
+
+
 def test_what_moved_is_described():
     assert describe_changes(None, ROW) == "new"
     assert describe_changes(ROW, ROW) == "nothing moved"
@@ -120,6 +149,7 @@ NAMES = [
     '["a" "a"]',
     "日本",
     "C:\\x",
+    "x" * 100,
     "x" * 300,
     "x" * 301,
     "con",

@@ -2,6 +2,9 @@
 
 import pytest
 
+from kronos.errors import ConfigError
+from pytest_kronos.settings import Settings, parse_share
+
 BAD_SIZES = ["12", "12 potatoes", "-1GB", "12Gb", "0GB", "", "GB", "nanGB", "9" * 400 + "GB"]
 
 
@@ -83,6 +86,64 @@ def test_other_bad_options_are_usage_errors(one_test, option, text):
     assert len(errors) == 1
     assert option in errors[0]
     assert text in errors[0]
+
+
+def test_what_a_session_does_without_options(pytester):
+    settings = Settings.from_pytest(pytester.parseconfig())
+    assert settings == Settings(
+        budget=None,
+        card=None,
+        golden_dir=pytester.path / "golden",
+        golden_update=False,
+        max_accuracy_drop=0.05,
+        max_slowdown=2.0,
+        reports=(),
+        allow_unmeasured=False,
+        budget_asked_for=False,
+        gate_asked_for=False,
+    )
+
+
+def test_options_beat_ini_values_and_an_error_names_where_it_stands(pytester):
+    pytester.makeini("[pytest]\nmax_slowdown = 3\nmax_accuracy_drop = 10%\ngpu = t4")
+    settings = Settings.from_pytest(pytester.parseconfig("--max-slowdown=4"))
+    assert (settings.max_slowdown, settings.max_accuracy_drop) == (4.0, 0.1)
+    assert settings.card.slug == "t4"
+    pytester.makeini("[pytest]\nmax_slowdown = 0")
+    with pytest.raises(ConfigError, match=r"^ini max_slowdown: a slowdown is"):
+        Settings.from_pytest(pytester.parseconfig())
+
+
+def test_a_budget_names_a_card_and_the_option_gpu_another(pytester):
+    named = Settings.from_pytest(pytester.parseconfig("--gpu-budget=t4"))
+    assert (named.card.slug, named.budget) == ("t4", named.card.memory)
+    other = Settings.from_pytest(pytester.parseconfig("--gpu-budget=t4", "--gpu=h100"))
+    assert (other.card.slug, other.budget) == ("h100", named.budget)
+
+
+@pytest.mark.parametrize(
+    ("option", "budget"),
+    [("--gpu-budget=1GB", True), ("--capacity-report=a.md", False), ("--golden-update", False)],
+)
+def test_what_makes_a_session_a_gate(pytester, option, budget):
+    settings = Settings.from_pytest(pytester.parseconfig(option))
+    assert (settings.gate_asked_for, settings.budget_asked_for) == (True, budget)
+
+
+def test_where_goldens_are(pytester, monkeypatch):
+    pytester.makeini("[pytest]\ngolden_dir = of/ini")
+    inner = pytester.mkdir("inner")
+    monkeypatch.chdir(inner)
+    assert Settings.from_pytest(pytester.parseconfig()).golden_dir == pytester.path / "of/ini"
+    typed = Settings.from_pytest(pytester.parseconfig("--golden-dir=typed"))
+    assert typed.golden_dir == inner / "typed"  # from where it was typed
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("5%", 0.05), (" 0.05 ", 0.05), ("100%", 1.0), ("1", 1.0)]
+)
+def test_shares(text, share):
+    assert parse_share(text) == share
 
 
 def test_an_unknown_card_names_the_nearest(one_test):

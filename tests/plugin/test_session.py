@@ -6,8 +6,6 @@ import json
 import pytest
 
 from kronos.files import write_text
-from pytest_kronos.session import Session, table_row
-from pytest_kronos.verdicts import Finding, Record, Verdict
 
 METRIC = """
     import pytest
@@ -159,7 +157,9 @@ def test_a_budget_with_no_memory_measured_fails(pytester, fixture):
     result.stdout.fnmatch_lines(["*no memory was measured*"])
 
 
-@pytest.mark.parametrize("option", ["--collect-only", "--setup-plan", "--fixtures"])
+@pytest.mark.parametrize(
+    "option", ["--collect-only", "--setup-plan", "--setup-only", "--fixtures", "--cache-show"]
+)
 def test_a_look_at_the_tests_is_no_gate_and_writes_no_report(pytester, option):
     pytester.makepyfile("def test_nothing(): pass")
     result = pytester.runpytest("--gpu-budget=12GB", "--capacity-report=out.md", option)
@@ -290,18 +290,3 @@ def test_H35_under_xdist_the_controller_decides(pytester):
     result = pytester.runpytest_subprocess("-n2", "--gpu-budget=12GB", *ini)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*nothing was measured*"])
-
-
-def test_the_worst_comes_first():
-    session = Session(settings=None)
-    session._records = [
-        Record(case=str(verdict), findings=[Finding("memory", verdict, "")])
-        for verdict in (Verdict.PASS, Verdict.REGRESSION, Verdict.INCONCLUSIVE)
-    ]
-    cases = [record.case for record in session.worst_first()]
-    assert cases == ["regression", "inconclusive", "pass"]
-
-
-def test_a_missing_figure_is_none_in_the_row_not_zero():
-    row = table_row(Record(case="mine"))
-    assert {row[name] for name in ("footprint", "budget", "steps/hour", "MAE")} == {None}

@@ -1,6 +1,7 @@
 """Timing in turns, the interval, the verdict."""
 
 import time
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,7 @@ def test_the_interval_holds_the_median_and_lies_within_the_data(costs):
     [
         ([1.0] * 12, Verdict.PASS),
         ([2.0] * 12, Verdict.PASS),
+        ([0.8] * 12, Verdict.PASS),
         ([2.5] * 12, Verdict.REGRESSION),
         ([1.0, 4.0] * 6, Verdict.INCONCLUSIVE),
         ([0.4] * 12, Verdict.IMPROVEMENT),
@@ -51,11 +53,26 @@ def test_H8_a_golden_cost_that_is_no_cost_fails(golden):
     assert judge_slowdown(_throughput([1.0] * 12), golden, 2.0).verdict is Verdict.REGRESSION
 
 
-def test_steps_per_hour_comes_from_the_median_step():
+def test_all_is_judged_relative_to_the_golden():
+    finding = judge_slowdown(_throughput([1.0] * 12), 0.4, 2.0)
+    assert finding.verdict is Verdict.REGRESSION
+    assert finding.text.startswith("2.50 x the golden's time per step (2.50 to 2.50; 3,600 steps")
+    assert judge_slowdown(_throughput([1.0] * 12), 0.6, 2.0).verdict is Verdict.PASS
+
+
+def test_the_interval_is_that_of_the_confidence_and_always_the_same():
+    """By the normal approximation the median of 60 has ranks 20 to 41 at 99 %, 27 to 34 at 50 %."""
+    costs = [float(cost) for cost in range(1, 61)]
+    low, high = bootstrap_interval(costs)
+    assert (low, high) == (pytest.approx(20.5, abs=2), pytest.approx(40.5, abs=2))
+    assert bootstrap_interval(costs) == (low, high)
+
+
+def test_steps_per_hour_and_cost_come_from_the_median_step():
     throughput = Throughput(
-        device="cpu", step_seconds=(1.0, 2.0, 9.0), relative_costs=(1.0,), warmup_rounds=0
+        device="cpu", step_seconds=(1.0, 2.0, 9.0), relative_costs=(1.0, 3.0, 9.0), warmup_rounds=0
     )
-    assert throughput.steps_per_hour == 1800
+    assert (throughput.steps_per_hour, throughput.relative_step_cost) == (1800, 3.0)
 
 
 def test_H41_the_warm_up_does_not_count():
@@ -64,6 +81,21 @@ def test_H41_the_warm_up_does_not_count():
     assert len(calls) == 3 + FIRST_ROUNDS
     assert len(throughput.step_seconds) == len(throughput.relative_costs) == FIRST_ROUNDS
     assert throughput.warmup_rounds == 3
+
+
+def test_the_reference_runs_before_each_step_alike_in_device_and_precision(monkeypatch):
+    order, made = [], []
+
+    def reference(device, precision):
+        made.append((device, precision))
+        return lambda: order.append("reference")
+
+    monkeypatch.setattr("kronos.measure.ReferenceWorkload", reference)
+    monkeypatch.setattr("kronos.measure.default_device", lambda: "elsewhere")
+    StepsPerHour()(lambda: order.append("step"), device="cpu", precision="bf16", warmup=3)
+    assert made == [("cpu", "bf16")]
+    turns = [name for name, _ in groupby(order)]  # the reference repeats in its turn
+    assert turns == ["reference", "step"] * (3 + FIRST_ROUNDS)
 
 
 def test_more_rounds_while_undecided_up_to_the_most():
@@ -80,8 +112,9 @@ def test_deciding_ends_in_time(monkeypatch):
 def test_what_was_timed_is_noted():
     ledger = Ledger("mine")
     throughput = StepsPerHour(ledger=ledger)(lambda: None)
-    (record,) = map(Record.from_dict, ledger.unreported())
-    assert record.case == "mine"
+    StepsPerHour(ledger=ledger)(lambda: None, label="labelled")
+    record, labelled = map(Record.from_dict, ledger.unreported())
+    assert (record.case, labelled.case) == ("mine", "labelled")
     assert record.steps_per_hour == throughput.steps_per_hour
     assert record.device == throughput.device
     assert record.verdict is Verdict.PASS

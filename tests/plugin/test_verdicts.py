@@ -21,6 +21,17 @@ def test_the_worst_is_the_first_in_the_list_and_nothing_is_not_measured():
     assert worst([]) is Verdict.NOT_MEASURED
 
 
+def test_the_order_is_that_of_the_table():
+    assert [str(verdict) for verdict in Verdict] == [
+        "regression",
+        "not-measured",
+        "no-baseline",
+        "inconclusive",
+        "improvement",
+        "pass",
+    ]
+
+
 def test_what_fails():
     assert {verdict for verdict in Verdict if verdict.fails} == {
         Verdict.REGRESSION,
@@ -57,6 +68,7 @@ def test_every_failure_is_named_at_once():
     ]
     with pytest.raises(GateFailure) as caught:
         raise_failures(record)
-    assert "memory: regression: too much" in str(caught.value)
-    assert "steps per hour: regression: too slow" in str(caught.value)
-    assert "fine" not in str(caught.value)
+    assert str(caught.value).splitlines() == [
+        "mine: memory: regression: too much",
+        "mine: steps per hour: regression: too slow",
+    ]

@@ -1,84 +1,24 @@
-"""Feeds, phases and the loop, on a small made-up market."""
+"""The loop: whole runs on a small made-up market, and one on losses told beforehand."""
 
 import json
 import math
+from types import SimpleNamespace
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from kronos.checkpoint import FORECASTER, TOKENIZER, best_model, build_models
-from kronos.config import DataConfig, ForecasterShape, ModelConfig, RunConfig, TokenizerShape
-from kronos.config import TrainingConfig as Training
 from kronos.errors import ConfigError, DataError, WeightsError
 from kronos.model import Kronos, KronosTokenizer
 from kronos.train import TrainingStopped, train
-from kronos.train.feed import Feed, load_data, spread
-from kronos.train.phase import forecaster_phase, tokenizer_phase
+from kronos.train.loop import PhaseResult, _fit
+from kronos.train.phase import forecaster_phase
+from kronos.train.step import StepResult
 
 
-@pytest.fixture(scope="module")
-def bars_file(tmp_path_factory):
-    rng = np.random.default_rng(0)
-    close = 50 + np.sin(np.arange(300) / 5) * 5 + rng.normal(0, 0.2, 300)
-    frame = pd.DataFrame(
-        {
-            "timestamps": pd.date_range("2024-01-01", periods=300, freq="D"),
-            "open": close,
-            "high": close + 0.5,
-            "low": close - 0.5,
-            "close": close,
-            "volume": rng.uniform(100, 200, 300),
-        }
-    )
-    path = tmp_path_factory.mktemp("bars") / "market.csv"
-    frame.to_csv(path, index=False)
-    return path
-
-
-def _config(bars_file, **training):
-    values = {
-        "window": 20,
-        "horizon": 4,
-        "batch_size": 16,
-        "steps": 12,
-        "learning_rate": 3e-3,
-        "validate_every": 4,
-    }
-    return RunConfig(
-        name="small",
-        model=ModelConfig(
-            name="small",
-            tokenizer=TokenizerShape(
-                d_model=16,
-                n_heads=2,
-                ff_dim=32,
-                n_enc_layers=2,
-                n_dec_layers=2,
-                s1_bits=4,
-                s2_bits=4,
-                group_size=4,
-            ),
-            forecaster=ForecasterShape(
-                s1_bits=4,
-                s2_bits=4,
-                n_layers=1,
-                d_model=16,
-                n_heads=2,
-                ff_dim=32,
-                resid_dropout_p=0.1,
-            ),
-            max_context=32,
-        ),
-        data=DataConfig(bars=str(bars_file)),
-        training=Training(**(values | training)),
-    )
-
-
-def test_both_phases_lower_their_validation_loss_and_keep_the_best(bars_file, tmp_path):
+def test_both_phases_lower_their_validation_loss_and_keep_the_best(small_run, tmp_path):
     shown = []
-    results = train(_config(bars_file), tmp_path, device="cpu", show=shown.append)
+    results = train(small_run(), tmp_path, device="cpu", show=shown.append)
     assert [result.part for result in results] == [TOKENIZER, FORECASTER]
     for result in results:
         assert result.best_validation < result.first_validation
@@ -91,7 +31,7 @@ def test_both_phases_lower_their_validation_loss_and_keep_the_best(bars_file, tm
     assert all(one.steps_per_hour > 0 and math.isfinite(one.loss) for one in shown)
 
 
-def test_T8_the_forecaster_learns_on_the_tokenizer_just_trained(bars_file, tmp_path, monkeypatch):
+def test_T8_the_forecaster_learns_on_the_tokenizer_just_trained(small_run, tmp_path, monkeypatch):
     seen = []
 
     def keep(models, data, training):
@@ -99,13 +39,13 @@ def test_T8_the_forecaster_learns_on_the_tokenizer_just_trained(bars_file, tmp_p
         return forecaster_phase(models, data, training)
 
     monkeypatch.setattr("kronos.train.loop.forecaster_phase", keep)
-    train(_config(bars_file), tmp_path, device="cpu")
+    train(small_run(), tmp_path, device="cpu")
     saved = KronosTokenizer.from_pretrained(best_model(tmp_path, TOKENIZER)).state_dict()
     assert all(torch.equal(saved[name], value) for name, value in seen[0].items())
 
 
-def test_one_seed_gives_one_model(bars_file, tmp_path):
-    config = _config(bars_file, steps=4, accumulation=2)
+def test_one_seed_gives_one_model(small_run, tmp_path):
+    config = small_run(steps=4, accumulation=2)
     for name in ("one", "other"):
         train(config, tmp_path / name, device="cpu")
     files = [
@@ -121,8 +61,8 @@ def test_one_seed_gives_one_model(bars_file, tmp_path):
     assert third.read_bytes() != contents[2]
 
 
-def test_pretrained_weights_are_fine_tuned_and_the_tokenizer_stays(bars_file, tmp_path):
-    config = _config(bars_file, steps=4)
+def test_pretrained_weights_are_fine_tuned_and_the_tokenizer_stays(small_run, tmp_path):
+    config = small_run(steps=4)
     train(config, tmp_path / "first", device="cpu")
     again = config.with_overrides([f"model.pretrained={tmp_path / 'first'}"])
     (result,) = train(again, tmp_path / "second", device="cpu")
@@ -134,16 +74,16 @@ def test_pretrained_weights_are_fine_tuned_and_the_tokenizer_stays(bars_file, tm
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_pretrained_weights_of_another_shape_are_refused(bars_file, tmp_path):
-    config = _config(bars_file, steps=1)
+def test_pretrained_weights_of_another_shape_are_refused(small_run, tmp_path):
+    config = small_run(steps=1)
     train(config, tmp_path, device="cpu")
     other = config.with_overrides([f"model.pretrained={tmp_path}", "model.forecaster.d_model=32"])
     with pytest.raises(WeightsError, match="embedding"):
         build_models(other.model, device="cpu", seed=0)
 
 
-def test_a_loss_that_is_no_number_stops_and_names_the_step(bars_file, tmp_path):
-    config = _config(bars_file, learning_rate=1e30, max_grad_norm=1e30)
+def test_a_loss_that_is_no_number_stops_and_names_the_step(small_run, tmp_path):
+    config = small_run(learning_rate=1e30, max_grad_norm=1e30)
     with pytest.raises(TrainingStopped, match=r"step \d+.*best weights.*learning_rate") as caught:
         train(config, tmp_path, device="cpu")
     assert "\n" not in str(caught.value)
@@ -151,27 +91,16 @@ def test_a_loss_that_is_no_number_stops_and_names_the_step(bars_file, tmp_path):
     assert all(torch.isfinite(value).all() for value in saved.state_dict().values())
 
 
-def test_steps_beyond_the_schedule_go_on_at_its_last_rate(bars_file):
-    config = _config(bars_file, steps=2, schedule="one-cycle")
-    phase = tokenizer_phase(
-        build_models(config.model, device="cpu", seed=0), load_data(config), config.training
-    )
-    for _ in range(5):
-        phase()
-
-
-def test_T4_too_few_bars_to_validate_are_refused_before_training(bars_file, tmp_path):
-    config = _config(bars_file, window=200, horizon=50).with_overrides(
-        ["data.validation_share=0.1"]
-    )
+def test_T4_too_few_bars_to_validate_are_refused_before_training(small_run, tmp_path):
+    config = small_run(window=200, horizon=50).with_overrides(["data.validation_share=0.1"])
     with pytest.raises((ConfigError, DataError), match="30"):
         train(config, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 
-def test_T16_a_batch_larger_than_the_windows_is_refused(bars_file, tmp_path):
-    config = _config(bars_file, batch_size=1000)
-    train(_config(bars_file, steps=1), tmp_path / "first", device="cpu")
+def test_T16_a_batch_larger_than_the_windows_is_refused(small_run, tmp_path):
+    config = small_run(batch_size=1000)
+    train(small_run(steps=1), tmp_path / "first", device="cpu")
     pretrained = config.with_overrides([f"model.pretrained={tmp_path / 'first'}"])
     for one in (config, pretrained):
         with pytest.raises(ConfigError, match="1000"):
@@ -179,65 +108,74 @@ def test_T16_a_batch_larger_than_the_windows_is_refused(bars_file, tmp_path):
         assert not (tmp_path / "run").exists()
 
 
-def test_missing_pretrained_weights_are_named(bars_file, tmp_path):
-    config = _config(bars_file).with_overrides([f"model.pretrained={tmp_path / 'nowhere'}"])
+def test_missing_pretrained_weights_are_named(small_run, tmp_path):
+    config = small_run().with_overrides([f"model.pretrained={tmp_path / 'nowhere'}"])
     with pytest.raises(WeightsError, match="nowhere"):
         train(config, tmp_path / "run", device="cpu")
 
 
-def test_an_epoch_shows_every_window_once_and_the_next_in_another_order(bars_file):
-    config = _config(bars_file, batch_size=8)
-    data = load_data(config)
-    feed = Feed(data, config.training, "cpu")
-    per_epoch = len(data.train) // 8
-    first = [batch.stamps[:, 0] for batch, _ in feed.take(per_epoch)]
-    second = [batch.stamps[:, 0] for batch, _ in feed.take(per_epoch)]
-    one, other = torch.cat(first), torch.cat(second)
-    assert not torch.equal(one, other)
-    assert len(one) == per_epoch * 8
-
-
-def test_no_training_sample_holds_a_validation_target(bars_file):
-    data = load_data(_config(bars_file))
-    length = data.windows.sample_length
-    assert data.train[-1] + length <= data.validation[0] + data.windows.window
-
-
-def test_spread_takes_the_ends_and_never_repeats():
-    assert spread(range(10, 20), 3).tolist() == [10, 14, 19]
-    assert spread(range(5), 100).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_validation_neither_draws_nor_changes_anything(bars_file):
-    config = _config(bars_file)
-    data = load_data(config)
-    models = build_models(config.model, device="cpu", seed=0)
-    phase = forecaster_phase(models, data, config.training)
-    state = torch.get_rng_state()
-    first = phase.validate()
-    assert torch.equal(state, torch.get_rng_state())
-    assert phase.validate() == first
-    assert models.forecaster.training
-    assert not models.tokenizer.training
-
-
-def test_the_tokenizer_validates_on_the_full_reconstruction_alone(bars_file):
-    config = _config(bars_file)
-    data = load_data(config)
-    models = build_models(config.model, device="cpu", seed=0)
-    phase = tokenizer_phase(models, data, config.training)
-    value = phase.validate()
-    torch.nn.init.zeros_(models.tokenizer.head.weight)
-    torch.nn.init.zeros_(models.tokenizer.head.bias)
-    starts = spread(data.validation, 256)
-    expected = np.square(data.windows.batch(starts).features).mean()
-    assert phase.validate() == pytest.approx(expected, rel=1e-5)
-    assert value != pytest.approx(expected, rel=1e-5)
-
-
-def test_the_saved_configuration_is_the_shape(bars_file, tmp_path):
-    config = _config(bars_file, steps=1)
+def test_the_saved_configuration_is_the_shape(small_run, tmp_path):
+    config = small_run(steps=1)
     train(config, tmp_path, device="cpu")
     saved = json.loads((best_model(tmp_path, FORECASTER) / "config.json").read_text())
     assert saved == config.model.forecaster.model_dump()
     assert isinstance(Kronos.from_pretrained(best_model(tmp_path, FORECASTER)), Kronos)
+
+
+class _Scripted:
+    """A phase that is told its losses; `saved` says after how many steps weights were kept."""
+
+    def __init__(self, validations, losses):
+        self.model = self
+        self.steps = 0
+        self.saved = []
+        self.validate = iter(validations).__next__
+        self.losses = iter(losses)
+
+    def __call__(self):
+        self.steps += 1
+        return StepResult(torch.tensor(next(self.losses)), torch.tensor(0.0))
+
+    def parameters(self):
+        yield torch.zeros(1)
+
+    def save_pretrained(self, folder):
+        self.saved.append(self.steps)
+
+
+@pytest.fixture
+def slower_and_slower(monkeypatch):
+    """Steps that take 1, 2, 3, ... seconds."""
+    seconds = iter(range(1, 100))
+    watch = SimpleNamespace(timed=lambda call: (call(), next(seconds)))
+    monkeypatch.setattr("kronos.train.loop.Stopwatch", lambda device: watch)
+
+
+@pytest.mark.usefixtures("slower_and_slower")
+def test_the_best_weights_are_kept_and_progress_is_told(small_run, tmp_path):
+    training = small_run(steps=7, validate_every=2).training
+    phase = _Scripted([5.0, 4.0, 4.0, 6.0, 3.0], [0.5 + step for step in range(7)])
+    shown = []
+    result = _fit(phase, TOKENIZER, training, tmp_path, shown.append)
+    folder = best_model(tmp_path, TOKENIZER)
+    assert result == PhaseResult(TOKENIZER, 5.0, 3.0, best_step=7, folder=folder)
+    assert phase.saved == [0, 2, 7]
+    assert [one.best for one in shown] == [5.0, 4.0, 4.0, 4.0, 4.0, 4.0, 3.0]
+    assert [one.loss for one in shown] == [0.5 + step for step in range(7)]
+    assert [one.steps for one in shown] == [7] * 7
+    rates = [3600 * step / sum(range(step + 1)) for step in range(1, 8)]
+    assert [one.steps_per_hour for one in shown] == pytest.approx(rates)
+
+
+@pytest.mark.usefixtures("slower_and_slower")
+@pytest.mark.parametrize(
+    ("validations", "losses", "text"),
+    [
+        ([5.0, 4.0], [1.0, math.nan], "the loss is nan at step 2"),
+        ([5.0, math.inf], [1.0], "at step 1, in validation inf"),
+    ],
+)
+def test_either_loss_that_is_no_number_stops(small_run, tmp_path, validations, losses, text):
+    training = small_run(steps=3, validate_every=1).training
+    with pytest.raises(TrainingStopped, match=text):
+        _fit(_Scripted([*validations, 4.0], losses), FORECASTER, training, tmp_path, print)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
 
 from kronos.errors import ConfigError
 from kronos.measure import StorageMeter
@@ -132,7 +133,14 @@ def test_a_step_lowers_the_loss():
         for _ in range(20)
     ]
     assert losses[-1] < 0.8 * losses[0]
-    assert optimizer.defaults["betas"] == (0.9, 0.95)
+
+
+def test_the_optimizer_is_told_rate_and_decay():
+    optimizer = make_optimizer(
+        [torch.nn.Parameter(torch.ones(2))], learning_rate=0.5, weight_decay=0.25
+    )
+    defaults = optimizer.defaults
+    assert (defaults["lr"], defaults["weight_decay"], defaults["betas"]) == (0.5, 0.25, (0.9, 0.95))
 
 
 def test_teacher_forcing_decides_what_the_fine_token_is_conditioned_on():
@@ -151,6 +159,20 @@ def test_the_last_bar_is_only_a_target():
     model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
     forecaster_loss(model, tokens, TEACHER)
     assert seen == [(2, 8)]
+
+
+def test_the_loss_is_of_the_next_tokens_the_fine_ones_given_their_coarse_ones():
+    model, tokens = _forecaster(), _tokens(3)
+    s1, s2 = model(
+        *(part[:, :-1] for part in tokens),
+        use_teacher_forcing=True,
+        s1_targets=tokens.s1_ids[:, 1:],
+    )
+    wanted = [
+        cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        for logits, ids in ((s1, tokens.s1_ids), (s2, tokens.s2_ids))
+    ]
+    torch.testing.assert_close(forecaster_loss(model, tokens, TEACHER), sum(wanted) / 2)
 
 
 def test_tokens_do_not_depend_on_the_precision_of_the_step():
@@ -181,6 +203,11 @@ def test_tokens_do_not_depend_on_the_precision_of_the_step():
     assert torch.equal(plain.s1_ids, mixed.s1_ids)
     assert torch.equal(plain.s2_ids, mixed.s2_ids)
     assert not plain.s1_ids.requires_grad
+
+
+def test_bf16_is_bfloat16():
+    with autocast(torch.device("cpu"), "bf16"):
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
 
 
 def test_an_unknown_precision_is_named():
