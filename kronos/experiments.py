@@ -15,8 +15,6 @@ from kronos.train.feed import RunData, load_data, spread
 from kronos.train.phase import Phase, forecaster_phase
 from kronos.train.step import StepResult
 
-_CLOSE = 3
-
 
 class Experiment:
     """A forecaster being fine-tuned: call it to make one step, `score` it at any time."""

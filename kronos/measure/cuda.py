@@ -106,7 +106,8 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return True
         if isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY):
             return True
-        error = error.__cause__ or error.__context__
+        hidden = error.__suppress_context__  # raised "from None"
+        error = error.__cause__ or (None if hidden else error.__context__)
     return False
 
 

@@ -112,7 +112,7 @@ def forecaster_phase(models: Models, data: RunData, training: TrainingConfig) ->
     """
     models.tokenizer.eval().requires_grad_(False)
     options = step_options(training)
-    look = StepOptions(precision=training.precision, teacher_forcing=True)
+    look = StepOptions(teacher_forcing=True)
     return Phase(
         models.forecaster,
         partial(_loss_on_tokens, models, options),
