@@ -1,4 +1,4 @@
-"""The predictor over the tiny models, and bars for it to forecast from.
+"""The predictor over the tiny models, bars for it to forecast from, and Hypothesis's profiles.
 
 `pytest --help` loads this file, so torch is imported when a test first asks.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kronos.model import Kronos, KronosTokenizer
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 CONFORMANCE = Path(__file__).parent / "conformance"
 COLUMNS = ["open", "high", "low", "close", "volume", "amount"]
+
+# A busy neighbour makes any example slow, and that says nothing of the code.
+settings.register_profile(
+    "explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+# The same examples each time: what passed before a change was not luck, nor what fails after it.
+settings.register_profile("repeatable", settings.get_profile("explore"), derandomize=True)
+settings.load_profile("explore")
 
 Frame = pd.DataFrame
 TinyModels = Callable[[], "tuple[Kronos, KronosTokenizer]"]

@@ -33,7 +33,7 @@ def test_statistics_are_biased_and_float64() -> None:
     prices=st.lists(st.floats(1e-6, 1e9), min_size=2, max_size=20),
     scale=st.floats(0, 1),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_restored_undoes_normalised(prices: list[float], scale: float) -> None:
     values = np.outer(prices, [1, 1.5, 0.5, 1, 10 * scale, 1000])
     one = series_of(values)

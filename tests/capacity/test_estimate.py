@@ -32,7 +32,7 @@ def _build(width=64, rows=8, layers=2):
     return build
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 3))
 def test_the_breakdown_sums_to_the_reserved_peak(width, rows, layers):
     estimate = estimate_memory(_build(width, rows, layers))
@@ -62,7 +62,7 @@ def test_every_step_is_made():
 
 
 @given(st.integers(1, 40), st.integers(0, 40))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_more_rows_never_take_less(rows, more):
     small, large = estimate_memory(_build(rows=rows)), estimate_memory(_build(rows=rows + more))
     assert small.peak_allocated <= large.peak_allocated

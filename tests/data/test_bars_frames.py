@@ -160,7 +160,7 @@ def test_repair_fills_no_gap():
 prices = st.floats(0.01, 1e6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(prices, prices, prices, prices), min_size=1, max_size=8))
 def test_ranges_are_judged_and_repaired_as_one_bar_at_a_time(rows):
     frame = pd.DataFrame(rows, columns=["open", "high", "low", "close"])

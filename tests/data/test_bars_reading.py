@@ -362,7 +362,7 @@ FAULTS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 12),
     data=st.data(),

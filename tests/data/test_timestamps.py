@@ -16,7 +16,7 @@ TIMES = pd.date_range("2024-06-16 23:55", periods=3, freq="5min")
 
 
 @given(st.lists(st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)), max_size=5))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_five_columns(times: list[datetime]) -> None:
     columns = stamp_columns(times)
     assert columns.dtype == np.int64

@@ -40,7 +40,7 @@ def slow_item(bars, window, horizon, start, clip):
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     window=st.integers(1, 9),
     horizon=st.integers(1, 5),

@@ -91,7 +91,7 @@ def test_nothing_traded_is_all_zeros():
     assert result.trades == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(RETURNS, st.floats(1, 400))
 def test_figures_are_those_of_empyrical(returns, periods_per_year):
     empyrical = pytest.importorskip("empyrical")

@@ -73,7 +73,7 @@ def test_peak_is_not_the_sum():
     assert meter.peak().bytes == 4000
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     width=st.integers(8, 96),
     rows=st.integers(1, 64),

@@ -40,7 +40,7 @@ def test_M3_s1_lies_in_the_low_bits_of_a_joined_id() -> None:
 
 
 @given(data=st.data(), s1_bits=st.integers(1, 31), s2_bits=st.integers(1, 31))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_ids_and_bits_round_trip_with_unequal_halves(
     data: st.DataObject, s1_bits: int, s2_bits: int
 ) -> None:

@@ -20,7 +20,7 @@ top_ps = st.none() | st.floats(0, 1)
 
 
 @given(logits=logits_strategy, top_k=top_ks, top_p=top_ps)
-@hypothesis_settings(deadline=None, max_examples=100)
+@hypothesis_settings(max_examples=100)
 def test_filters_keep_the_likeliest_and_change_nothing_else(
     logits: torch.Tensor, top_k: int | None, top_p: float | None
 ) -> None:
@@ -39,7 +39,7 @@ def test_filters_keep_the_likeliest_and_change_nothing_else(
     top_p=top_ps,
     uniform=st.floats(0, 1, exclude_max=True, width=32),
 )
-@hypothesis_settings(deadline=None, max_examples=100)
+@hypothesis_settings(max_examples=100)
 def test_a_draw_is_among_the_kept(
     logits: torch.Tensor, top_k: int | None, top_p: float | None, uniform: float
 ) -> None:

@@ -71,7 +71,7 @@ def _gradients(model, micro_batches, options):
     return result, optimizer.seen
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(samples=st.integers(2, 9), data=st.data())
 def test_micro_batches_give_the_whole_batch_s_gradient(samples, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, samples - 1), max_size=3)))
