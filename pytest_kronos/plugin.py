@@ -15,7 +15,8 @@ from pytest_kronos.verdicts import GateFailure, Ledger
 
 if TYPE_CHECKING:
     from pytest_kronos.budget import GpuBudget, MemoryWatch
-    from pytest_kronos.regression import Golden, Regression
+    from pytest_kronos.comparison import Golden
+    from pytest_kronos.regression import Regression
     from pytest_kronos.throughput import StepsPerHour
 
 _MARKERS = (
@@ -207,7 +208,7 @@ def steps_per_hour(request: pytest.FixtureRequest) -> "StepsPerHour":
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> "Golden":
     """Compares metrics and forecasts with the golden files."""
-    from pytest_kronos.regression import Golden
+    from pytest_kronos.comparison import Golden
 
     return Golden(request.config.stash[_SETTINGS], _ledger_of(request.node))
 

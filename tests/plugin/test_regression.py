@@ -9,14 +9,9 @@ import torch
 from kronos.experiments import Experiment, golden_columns
 from kronos.measure import device_profile
 from kronos.recipes import baseline
+from pytest_kronos.comparison import Golden, changed_settings
 from pytest_kronos.golden import GoldenStore
-from pytest_kronos.regression import (
-    Golden,
-    Regression,
-    RegressionCase,
-    changed_settings,
-    kronos_case,
-)
+from pytest_kronos.regression import Regression, RegressionCase, kronos_case
 from pytest_kronos.settings import Settings
 from pytest_kronos.throughput import Throughput
 from pytest_kronos.verdicts import Finding, GateFailure, Ledger, Record, Verdict
@@ -213,15 +208,42 @@ def test_a_golden_is_of_one_configuration(name):
 
 
 @pytest.mark.parametrize(
-    ("found", "frame"),
-    [(Verdict.REGRESSION, FRAME), (Verdict.PASS, FRAME * float("nan"))],
+    ("found", "mae", "frame"),
+    [
+        (Verdict.REGRESSION, 1.0, FRAME),
+        (Verdict.PASS, float("nan"), FRAME),
+        (Verdict.PASS, 1.0, FRAME * float("nan")),
+    ],
 )
-def test_what_fails_its_own_test_is_no_golden_forecast(tmp_path, found, frame):
+def test_where_one_part_fails_its_own_test_no_part_becomes_a_golden(tmp_path, found, mae, frame):
     golden = Golden(_settings(tmp_path, golden_update=True), Ledger("test"))
     record = Record(case="mine", findings=[Finding("memory", found, "")])
-    golden.judge_forecast(record, frame)
+    golden.judge(record, {"mae": mae}, {}, forecast=frame)
     assert record.failures()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_forecast_that_fails_writes_no_golden(run, tmp_path):
+    _, failure = run(_scored(1.0, FRAME * float("nan")), golden_update=True)
+    assert "forecast" in failure
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forecast_alone_is_written_and_judged(tmp_path):
+    def check(frame, update=False):
+        golden = Golden(_settings(tmp_path, golden_update=update), Ledger("test"))
+        golden.check_forecast("mine", frame)
+
+    with pytest.raises(GateFailure, match="no golden forecast; write it with --golden-update"):
+        check(FRAME)
+    with pytest.raises(GateFailure, match="forecast"):
+        check(FRAME * float("nan"), update=True)
+    assert not list(tmp_path.iterdir())
+    check(FRAME, update=True)
+    check(FRAME)
+    with pytest.raises(GateFailure, match="forecast"):
+        check(FRAME * 1.06)
+    assert not GoldenStore(tmp_path).rows("mine")
 
 
 def test_which_way_a_metric_is_better_is_told_either_way(tmp_path):
