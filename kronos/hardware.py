@@ -74,9 +74,11 @@ class Card:
     @property
     def cublas_workspace(self) -> int:
         """Bytes of one cuBLAS workspace; PyTorch takes one per stream and thread."""
-        return 33_554_432 if self.architecture == "hopper" else 8_519_680
+        return 33_554_432 if self.architecture == "hopper" else DEFAULT_CUBLAS_WORKSPACE
 
 
+DEFAULT_CUBLAS_WORKSPACE: Final = 8_519_680
+"""Bytes of one cuBLAS workspace on cards other than Hopper, or where the card is unknown."""
 DEFAULT_CONTEXT: Final = 1429 * MIB
 """What 1,500 real training runs on one card had in common beside the allocator's segments.
 

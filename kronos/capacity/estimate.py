@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from kronos.errors import ConfigError
-from kronos.hardware import DEFAULT_CONTEXT, MIB, Card, find_card
+from kronos.hardware import DEFAULT_CONTEXT, DEFAULT_CUBLAS_WORKSPACE, MIB, Card, find_card
 from kronos.measure import MemoryMeter, MemoryReading
 
 Step = Callable[[], object]
@@ -21,8 +21,6 @@ Build = Callable[[str], Step]
 
 SEGMENT: Final = 2 * MIB
 """The CUDA caching allocator takes memory from the card in multiples of this."""
-DEFAULT_WORKSPACE: Final = 8_519_680
-"""Bytes of a cuBLAS workspace on cards other than Hopper."""
 WORKSPACES: Final = "workspaces"
 ROUNDING: Final = "rounding"
 CONTEXT: Final = "CUDA context"
@@ -77,7 +75,7 @@ def estimate_memory(
 
 def estimate_from_cpu(reading: MemoryReading, card: Card | None = None) -> MemoryEstimate:
     """The estimate for a card from what a run on the CPU held."""
-    workspaces = 2 * (card.cublas_workspace if card else DEFAULT_WORKSPACE)
+    workspaces = 2 * (card.cublas_workspace if card else DEFAULT_CUBLAS_WORKSPACE)
     if not reading.rounded_allocated:
         workspaces = 0  # nothing ran, so nothing asked cuBLAS for one
     allocated = reading.rounded_allocated + workspaces
