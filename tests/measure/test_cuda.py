@@ -240,6 +240,18 @@ def test_other_errors_are_not_out_of_memory(error):
     assert not is_out_of_memory(error)
 
 
+def test_what_was_raised_from_none_stands_alone():
+    def handle():
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        except torch.OutOfMemoryError:
+            raise ValueError("handled") from None
+
+    with pytest.raises(ValueError, match="handled") as caught:
+        handle()
+    assert not is_out_of_memory(caught.value)
+
+
 def test_causes_in_a_circle_end():
     error, other = ValueError("mine"), ValueError("other")
     error.__cause__, other.__cause__ = other, error
