@@ -93,7 +93,7 @@ class StorageMeter(TorchDispatchMode):
         self._live: dict[int, int] = {}  # address of the StorageImpl -> index in _storages
         self._operations: dict[str, int] = {"": 0}
         self._operation = 0
-        self._optimizing = 0
+        self._scopes: list[bool] = []  # open profiler scopes: is it an optimizer's step?
         self._hooks: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
@@ -121,6 +121,8 @@ class StorageMeter(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = str(func.overloadpacket)
+        if name.startswith("profiler."):
+            self._note_scope(name, args)
         self._operation = self._operations.setdefault(name, len(self._operations))
         for value in tree_leaves((args, kwargs)):
             if isinstance(value, torch.Tensor):
@@ -211,20 +213,25 @@ class StorageMeter(TorchDispatchMode):
         self._events.add(index, delta, self._phase(), self._operation)
 
     def _phase(self) -> int:
-        if self._optimizing:
+        if any(self._scopes):
             return 2
         # -1 outside of the autograd engine; recomputation for checkpoints is inside
         return 1 if torch._C._current_graph_task_id() != -1 else 0
 
+    def _note_scope(self, name: str, args: tuple[Any, ...]) -> None:
+        """Optimizer.step opens a profiler scope, and closes it even where the step fails."""
+        if name.startswith("profiler._record_function_enter"):
+            self._scopes.append(str(args[0]).startswith("Optimizer.step#"))
+        elif name.startswith("profiler._record_function_exit") and self._scopes:
+            self._scopes.pop()
+
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._optimizing += 1
         for parameter in _parameters_of(optimizer):
             self._see(parameter, PARAMETERS, relabel=True)
             if parameter.grad is not None:
                 self._see(parameter.grad, GRADIENTS, relabel=True)
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._optimizing -= 1
         for value in tree_leaves(list(optimizer.state.values())):
             if isinstance(value, torch.Tensor):
                 self._see(value, OPTIMIZER, relabel=True)

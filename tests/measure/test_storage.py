@@ -145,6 +145,32 @@ def test_the_peak_names_its_phase_and_its_operator(phase, category):
     assert next(iter(peak.categories)) == category
 
 
+def test_a_failed_step_of_an_optimizer_ends_its_phase():
+    weight = nn.Parameter(torch.zeros(8))
+    weight.grad = torch.ones(8)
+    optimizer = torch.optim.SGD([weight])
+
+    def fail(*_):
+        with torch.profiler.record_function("a scope within"):
+            raise RuntimeError("no")
+
+    optimizer.register_step_pre_hook(fail)
+    with StorageMeter() as meter:
+        with pytest.raises(RuntimeError, match="no"):
+            optimizer.step()
+        torch.eye(1000)
+    assert meter.peak().phase == "forward"
+
+
+def test_a_scope_that_was_open_before_the_meter_may_end_under_it():
+    scope = torch.profiler.record_function("a scope around")
+    scope.__enter__()
+    with StorageMeter() as meter:
+        scope.__exit__(None, None, None)
+        torch.eye(1000)
+    assert meter.peak().phase == "forward"
+
+
 def test_gradients_have_their_name_without_an_optimizer():
     model = nn.Linear(64, 64, bias=False)
     with StorageMeter() as meter:
