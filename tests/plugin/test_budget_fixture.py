@@ -136,6 +136,14 @@ def test_H14_the_marker_counts_the_fixtures_too(pytester, limit, passed):
         result.stdout.fnmatch_lines(["*test_mine: memory: regression: limit*excess*"])
 
 
+@pytest.mark.parametrize(("marker", "option"), [("12GB", "1000MB"), ("1000MB", "12GB")])
+def test_of_marker_and_option_the_tighter_applies(pytester, marker, option):
+    pytester.makepyfile(MARKED.format(limit=marker))
+    result = pytester.runpytest(f"--gpu-budget={option}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*test_mine: memory: regression: limit 1,000.00 MiB*"])
+
+
 def test_a_marked_test_that_fails_stops_metering(pytester):
     pytester.makepyfile(
         """

@@ -282,6 +282,11 @@ def test_H35_under_xdist_the_controller_decides(pytester):
     pytest.importorskip("xdist")
     _metric_test(pytester, 2.0, 1.0)
     assert pytester.runpytest("--golden-update", "-p", "no:xdist").ret == 0
+    pytester.makeconftest("""
+    def pytest_sessionstart(session):
+        judges = session.config.pluginmanager.hasplugin("kronos-session")
+        assert judges != hasattr(session.config, "workerinput")  # and so writes the reports
+    """)
     ini = "-W", "ignore::pytest_benchmark.logger.PytestBenchmarkWarning"
     result = pytester.runpytest_subprocess("-n2", "--gpu-budget=12GB", *ini)
     assert result.ret == 1
