@@ -94,7 +94,8 @@ class Session:
 
 
 def _runs_tests(config: pytest.Config) -> bool:
-    inspections = ("collectonly", "setuponly", "setupplan", "showfixtures", "cacheshow")
+    # --setup-plan sets setuponly too
+    inspections = ("collectonly", "setuponly", "showfixtures", "cacheshow")
     return not any(config.getoption(name, None) for name in inspections)
 
 

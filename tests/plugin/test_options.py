@@ -51,7 +51,9 @@ def test_H13_a_bad_marker_is_a_usage_error_that_names_the_test(pytester, text):
     assert "INTERNALERROR" not in errors
 
 
-@pytest.mark.parametrize("arguments", ["", "12", "'1GB', '2GB'", "size='1GB'"])
+@pytest.mark.parametrize(
+    "arguments", ["", "12", "'1GB', '2GB'", "size='1GB'", "'1GB', strict=True"]
+)
 def test_a_marker_with_other_arguments_is_refused(pytester, arguments):
     pytester.makepyfile(
         f"""
