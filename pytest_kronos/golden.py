@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import Flag, auto
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,61 +21,50 @@ from kronos.files import write_text
 
 OUTPUT_FILE: Final = "regression_output.csv"
 FORECAST_FILE: Final = "forecast.csv"
-COLUMNS: Final = (
-    "case",
-    "device",
-    "precision",
-    "torch",
-    "window",
-    "horizon",
-    "batch_size",
-    "accumulation",
-    "checkpointing",
-    "parallel",
-    "world_size",
-    "peak_allocated_bytes",
-    "peak_reserved_bytes",
-    "footprint_bytes",
-    "memory_source",
-    "steps_per_hour",
-    "relative_step_cost",
-    "mae",
-    "rmse",
-    "direction_accuracy",
-    "cumulative_return",
-    "max_drawdown",
-    "sharpe",
-    "stability",
-    "seed",
-    "config_sha256",
-    "recorded_at",
-)
-SETTINGS: Final = (
-    "precision",
-    "window",
-    "horizon",
-    "batch_size",
-    "accumulation",
-    "checkpointing",
-    "parallel",
-    "world_size",
-    "seed",
-    "config_sha256",
-)
+
+
+class _Is(Flag):
+    """What a column holds: numbers where nothing else is said, a project's own columns too."""
+
+    NUMBER = 0
+    TEXT = auto()
+    SETTING = auto()
+    ACCURACY = auto()
+
+
+_SCHEMA: Final = {
+    "case": _Is.TEXT,
+    "device": _Is.TEXT,
+    "precision": _Is.TEXT | _Is.SETTING,
+    "torch": _Is.TEXT,
+    "window": _Is.SETTING,
+    "horizon": _Is.SETTING,
+    "batch_size": _Is.SETTING,
+    "accumulation": _Is.SETTING,
+    "checkpointing": _Is.TEXT | _Is.SETTING,
+    "parallel": _Is.TEXT | _Is.SETTING,
+    "world_size": _Is.SETTING,
+    "peak_allocated_bytes": _Is.NUMBER,
+    "peak_reserved_bytes": _Is.NUMBER,
+    "footprint_bytes": _Is.NUMBER,
+    "memory_source": _Is.TEXT,
+    "steps_per_hour": _Is.NUMBER,
+    "relative_step_cost": _Is.NUMBER,
+    "mae": _Is.ACCURACY,
+    "rmse": _Is.ACCURACY,
+    "direction_accuracy": _Is.ACCURACY,
+    "cumulative_return": _Is.ACCURACY,
+    "max_drawdown": _Is.ACCURACY,
+    "sharpe": _Is.ACCURACY,
+    "stability": _Is.ACCURACY,
+    "seed": _Is.SETTING,
+    "config_sha256": _Is.TEXT | _Is.SETTING,
+    "recorded_at": _Is.TEXT,
+}
+COLUMNS: Final = tuple(_SCHEMA)
+SETTINGS: Final = tuple(name for name, kind in _SCHEMA.items() if _Is.SETTING in kind)
 """Columns that must be the golden's for its figures to be comparable."""
-_TEXT: Final = frozenset(
-    {
-        "case",
-        "device",
-        "precision",
-        "torch",
-        "checkpointing",
-        "parallel",
-        "memory_source",
-        "config_sha256",
-        "recorded_at",
-    }
-)
+_ACCURACY: Final = tuple(name for name, kind in _SCHEMA.items() if _Is.ACCURACY in kind)
 
 Value = str | int | float | None
 Row = Mapping[str, Value]
@@ -173,8 +163,7 @@ def metrics_of(row: Row, names: Mapping[str, float]) -> dict[str, float | None]:
     Columns of the fixed schema that this run does not speak of count only where they are
     metrics of accuracy and hold a value.
     """
-    accuracy = COLUMNS[COLUMNS.index("mae") : COLUMNS.index("seed")]
-    wanted = [name for name in accuracy if row.get(name) is not None]
+    wanted = [name for name in _ACCURACY if row.get(name) is not None]
     extra = [name for name in row if name not in COLUMNS and row[name] is not None]
     values = {name: row.get(name) for name in [*wanted, *extra, *names]}
     return {name: None if value is None else float(value) for name, value in values.items()}
@@ -217,7 +206,7 @@ def _parsed(path: Path, line: int, row: dict[str | None, Any]) -> dict[str, Valu
 def _value(path: Path, line: int, name: str, text: str | None) -> Value:
     if text is None or text == "":
         return None
-    if name in _TEXT:
+    if _Is.TEXT in _SCHEMA.get(name, _Is.NUMBER):
         return text
     try:
         return int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text)

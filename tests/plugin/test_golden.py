@@ -182,3 +182,15 @@ def test_H12_different_names_have_different_folders(one, other):
 
 def test_plain_names_stand_for_themselves():
     assert [case_folder(name) for name in ("baseline", "small-gpu")] == ["baseline", "small-gpu"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mae", "rmse", "direction_accuracy", "cumulative_return", "max_drawdown", "sharpe"),
+        *("stability", "a_column_of_one_s_own"),
+    ],
+)
+def test_a_metric_of_the_golden_counts_where_the_run_does_not_speak_of_it(name):
+    row = {**dict.fromkeys(COLUMNS), "batch_size": 8, "steps_per_hour": 9.0, name: 1}
+    assert metrics_of(row, {}) == {name: 1.0}
