@@ -65,6 +65,12 @@ class Golden:
             self._judge_forecast(record, frame)
         raise_failures(record)
 
+    def row(self, case: str) -> Row | None:
+        """The golden row of a case for this machine's device, or None."""
+        from kronos.measure import device_profile
+
+        return self._store.row(case, device_profile())
+
     def judge(
         self,
         record: Record,
@@ -88,8 +94,7 @@ class Golden:
             row = {"case": record.case, "device": device, **columns, **numbers}
             self._update(record, row, forecast)
             return
-        golden = self._store.row(record.case, device)
-        self._judge_row(record, golden, numbers, columns, lower_is_better, more)
+        self._judge_row(record, self.row(record.case), numbers, columns, lower_is_better, more)
         if forecast is not None:
             self._judge_forecast(record, forecast)
 

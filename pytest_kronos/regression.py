@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_kronos.budget import MemoryWatch, Usage, judge_growth
 from pytest_kronos.comparison import Golden
-from pytest_kronos.golden import GoldenStore, Row, Value
+from pytest_kronos.golden import Row, Value
 from pytest_kronos.settings import MAX_MEMORY_GROWTH, Settings
 from pytest_kronos.throughput import StepsPerHour, Throughput, judge_slowdown
 from pytest_kronos.verdicts import Finding, Ledger, Record, Verdict, raise_failures
@@ -69,9 +69,7 @@ class Regression:
         raise_failures(record)
 
     def _time(self, case: RegressionCase, step: Step) -> Throughput:
-        from kronos.measure import device_profile
-
-        row = GoldenStore(self._settings.golden_dir).row(case.name, device_profile())
+        row = self._golden.row(case.name)
         golden = None if row is None else _number(row["relative_step_cost"])
         limit = self._settings.max_slowdown
 
