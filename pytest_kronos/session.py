@@ -79,8 +79,7 @@ class Session:
 
     def worst_first(self) -> list[Record]:
         """The records, the worst verdict first, in the order of the tests within one."""
-        order = list(Verdict)
-        return sorted(self._records, key=lambda record: order.index(record.verdict))
+        return sorted(self._records, key=lambda record: record.verdict.rank)
 
     def _unmeasured(self) -> str | None:
         """What the session was asked to measure and did not."""

@@ -18,6 +18,11 @@ class Verdict(StrEnum):
     PASS = "pass"
 
     @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Verdict).index(self)
+
+    @property
     def fails(self) -> bool:
         """Whether a test with this verdict fails; what was not measured does."""
         return self in (Verdict.REGRESSION, Verdict.NOT_MEASURED, Verdict.NO_BASELINE)
@@ -25,8 +30,7 @@ class Verdict(StrEnum):
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The worst of some verdicts; of none, `NOT_MEASURED`: a gate that saw nothing fails."""
-    order = list(Verdict)
-    return min(verdicts, key=order.index, default=Verdict.NOT_MEASURED)
+    return min(verdicts, key=lambda one: one.rank, default=Verdict.NOT_MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
