@@ -255,6 +255,7 @@ class GpuBudget:
         """
         __tracebackhide__ = True
         from kronos.capacity import as_build
+        from kronos.measure import default_device
 
         if steps < 1:
             raise ConfigError(f"a check needs at least 1 step, got {steps}")
@@ -268,13 +269,6 @@ class GpuBudget:
         from kronos.capacity import as_build, estimate_memory
 
         return estimate_memory(as_build(step), gpu=self._card, warmup=0, steps=steps)
-
-
-def default_device() -> str:
-    """The device that checks build on."""
-    from kronos.measure import default_device as found
-
-    return found()
 
 
 def tighter(*limits: int | None) -> int | None:
