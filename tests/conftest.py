@@ -44,18 +44,22 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def tiny_models() -> TinyModels:
+def tiny_config() -> dict[str, Any]:
+    """Constructor arguments by "predictor" and "tokenizer"."""
+    return json.loads((CONFORMANCE / "tiny_config.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tiny_config: dict[str, Any]) -> TinyModels:
     """tiny_models(): new ones each time, with the reference's made-up weights."""
     from safetensors.torch import load_file
 
     from kronos.model import Kronos, KronosTokenizer
 
-    config = json.loads((CONFORMANCE / "tiny_config.json").read_text(encoding="utf-8"))
-
     def load() -> "tuple[Kronos, KronosTokenizer]":
-        model = Kronos(**config["predictor"])
+        model = Kronos(**tiny_config["predictor"])
         model.load_state_dict(load_file(CONFORMANCE / "tiny_predictor.safetensors"))
-        tokenizer = KronosTokenizer(**config["tokenizer"])
+        tokenizer = KronosTokenizer(**tiny_config["tokenizer"])
         tokenizer.load_state_dict(load_file(CONFORMANCE / "tiny_tokenizer.safetensors"))
         return model.eval(), tokenizer.eval()
 

@@ -1,8 +1,7 @@
 """Tiny models with the reference's made-up weights, and the numbers it gave with them."""
 
-import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,8 @@ CONFORMANCE = Path(__file__).parents[1] / "conformance"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The models are tiny: several threads would only wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _one_thread(one_thread: None) -> None:
+    """Every test of this folder."""
 
 
 @pytest.fixture(scope="session")
@@ -32,27 +27,18 @@ def conformance() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_config() -> dict[str, Any]:
-    return json.loads((CONFORMANCE / "tiny_config.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="session")
 def vectors() -> dict[str, Tensor]:
     return load_file(CONFORMANCE / "tiny_vectors.safetensors")
 
 
 @pytest.fixture
-def tiny_tokenizer(tiny_config: dict[str, Any]) -> KronosTokenizer:
-    model = KronosTokenizer(**tiny_config["tokenizer"])
-    model.load_state_dict(load_file(CONFORMANCE / "tiny_tokenizer.safetensors"))
-    return model.eval()
+def tiny_tokenizer(tiny_models: Callable[[], tuple[Kronos, KronosTokenizer]]) -> KronosTokenizer:
+    return tiny_models()[1]
 
 
 @pytest.fixture
-def tiny_forecaster(tiny_config: dict[str, Any]) -> Kronos:
-    model = Kronos(**tiny_config["predictor"])
-    model.load_state_dict(load_file(CONFORMANCE / "tiny_predictor.safetensors"))
-    return model.eval()
+def tiny_forecaster(tiny_models: Callable[[], tuple[Kronos, KronosTokenizer]]) -> Kronos:
+    return tiny_models()[0]
 
 
 @pytest.fixture

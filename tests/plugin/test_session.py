@@ -209,11 +209,7 @@ def test_a_report_that_cannot_be_written_is_told_before_or_at_the_end(pytester, 
     result.stdout.fnmatch_lines(["kronos: out.md: No space left on device"])
 
 
-def test_a_golden_of_another_configuration_is_no_baseline(pytester):
-    pytester.makepyfile(
-        """
-    import os
-
+CASE = """
     from pytest_kronos import RegressionCase
 
     def test_case(regression):
@@ -224,38 +220,25 @@ def test_a_golden_of_another_configuration_is_no_baseline(pytester):
                 name="mine",
                 build=lambda device: lambda: torch.ones(1000) @ torch.ones(1000),
                 evaluate=lambda step: ({"mae": 1.0}, None),
-                settings={"batch_size": int(os.environ["ROWS"])},
+                settings={"batch_size": ROWS},
             )
         )
-    """
-    )
-    pytester._monkeypatch.setenv("ROWS", "8")
+"""
+
+
+def test_a_golden_of_another_configuration_is_no_baseline(pytester):
+    pytester.makepyfile(CASE.replace("ROWS", "8"))
     assert pytester.runpytest("--golden-update").ret == 0
     same = pytester.runpytest("--gpu=h100", "--max-slowdown=50")  # its workspaces are larger
     assert same.ret == 0
-    pytester._monkeypatch.setenv("ROWS", "4")
+    pytester.makepyfile(CASE.replace("ROWS", "16"))
     result = pytester.runpytest()
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*no-baseline*another configuration (batch_size 8 -> 4)*"])
+    result.stdout.fnmatch_lines(["*no-baseline*another configuration (batch_size 8 -> 16)*"])
 
 
 def test_what_fails_its_own_test_is_written_as_no_golden(pytester):
-    pytester.makepyfile(
-        """
-    from pytest_kronos import RegressionCase
-
-    def test_case(regression):
-        import torch
-
-        regression.check(
-            RegressionCase(
-                name="mine",
-                build=lambda device: lambda: torch.ones(1000) @ torch.ones(1000),
-                evaluate=lambda step: ({"mae": 1.0}, None),
-            )
-        )
-    """
-    )
+    pytester.makepyfile(CASE.replace("ROWS", "8"))
     assert pytester.runpytest("--golden-update", "--gpu-budget=100MB").ret == 1
     assert not (pytester.path / "golden").exists()
 

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from kronos.errors import ConfigError
 from kronos.measure import StorageMeter
-from kronos.model import Kronos, KronosTokenizer
+from kronos.model import Kronos
 from kronos.train.step import (
     StepOptions,
     TokenBatch,
@@ -175,31 +175,15 @@ def test_the_loss_is_of_the_next_tokens_the_fine_ones_given_their_coarse_ones():
     torch.testing.assert_close(forecaster_loss(model, tokens, TEACHER), sum(wanted) / 2)
 
 
-def test_tokens_do_not_depend_on_the_precision_of_the_step():
+def test_tokens_do_not_depend_on_the_precision_of_the_step(tiny_models):
     torch.manual_seed(0)
-    tokenizer = KronosTokenizer(
-        d_in=6,
-        d_model=16,
-        n_heads=2,
-        ff_dim=32,
-        n_enc_layers=2,
-        n_dec_layers=2,
-        ffn_dropout_p=0.0,
-        attn_dropout_p=0.0,
-        resid_dropout_p=0.0,
-        s1_bits=6,
-        s2_bits=6,
-        beta=0.05,
-        gamma0=1.0,
-        gamma=1.1,
-        zeta=0.05,
-        group_size=4,
-    )
+    _, tokenizer = tiny_models()
     bars = torch.randn(16, 64, 6)
     stamps = torch.zeros(16, 64, 5, dtype=torch.int64)
     plain = tokenize(tokenizer, bars, stamps)
     with autocast(torch.device("cpu"), "bf16"):
         mixed = tokenize(tokenizer, bars, stamps)
+    assert torch.equal(plain.s1_ids, tokenizer.encode_halves(bars)[0])
     assert torch.equal(plain.s1_ids, mixed.s1_ids)
     assert torch.equal(plain.s2_ids, mixed.s2_ids)
     assert not plain.s1_ids.requires_grad
