@@ -5,6 +5,8 @@ KronosError
 │   └── SizeError     a text that is no size or card ("12 potatoes")
 ├── DataError         bars or timestamps that cannot be used (also ValueError)
 ├── WeightsError      weights or a config.json that are missing, foreign or incomplete
+├── SnapshotError     a file that is no memory snapshot or allocation trace (also ValueError)
+├── TraceError        a step that cannot be traced without a card (also RuntimeError)
 └── MeasurementError  something could not be measured (also RuntimeError)
 """
 
@@ -27,6 +29,14 @@ class DataError(KronosError, ValueError):
 
 class WeightsError(KronosError):
     """Weights or their config.json are missing, damaged, foreign or incomplete."""
+
+
+class SnapshotError(KronosError, ValueError):
+    """A file is no memory snapshot or allocation trace that can be replayed."""
+
+
+class TraceError(KronosError, RuntimeError):
+    """A step cannot be traced without allocating; the text names the operator."""
 
 
 class MeasurementError(KronosError, RuntimeError):
