@@ -10,10 +10,11 @@ from kronos.measure.cuda import (
     device_profile,
     is_out_of_memory,
 )
+from kronos.measure.events import StorageEvents, StoragePeak
 from kronos.measure.memory import MemoryMeter, MemoryReading
 from kronos.measure.reference import ReferenceWorkload
 from kronos.measure.stopwatch import PairedStopwatch, StepTimes, Stopwatch, time_steps
-from kronos.measure.storage import StorageMeter, StoragePeak
+from kronos.measure.storage import StorageMeter
 
 __all__ = [
     "CudaCard",
@@ -23,6 +24,7 @@ __all__ = [
     "ReferenceWorkload",
     "StepTimes",
     "Stopwatch",
+    "StorageEvents",
     "StorageMeter",
     "StoragePeak",
     "card_of",

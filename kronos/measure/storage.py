@@ -6,10 +6,8 @@ bytes of storages, as `torch.cuda.memory_allocated` would count them before it r
 """
 
 import weakref
-from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -21,61 +19,27 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-PARAMETERS: Final = "parameters"
-GRADIENTS: Final = "gradients"
-OPTIMIZER: Final = "optimizer states"
-ACTIVATIONS: Final = "activations"
-INPUTS: Final = "inputs"
-TEMPORARIES: Final = "temporaries"
+from kronos.measure.events import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER,
+    PARAMETERS,
+    PHASES,
+    TEMPORARIES,
+    StorageEvents,
+    StoragePeak,
+)
 
-ALLOCATION_GRANULE: Final = 512
-"""The CUDA caching allocator rounds every request up to a multiple of 512 bytes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoragePeak:
-    """The largest amount of live tensor storage and what it was made of.
-
-    Taken where the sum of the granule-rounded sizes is largest, which is what a card sees.
-    """
-
-    bytes: int
-    """Largest sum of exact storage sizes."""
-    rounded_bytes: int
-    """Largest sum of sizes rounded up to `ALLOCATION_GRANULE`."""
-    categories: Mapping[str, int]
-    """Rounded bytes by category at the peak; sums to `rounded_bytes`."""
-    phase: str
-    """"forward", "backward" or "optimizer": where in the step the peak was reached."""
-    operation: str
-    """The operator that reached the peak, such as "aten.mm"."""
-
-
-@dataclass(slots=True)
-class _Storage:
-    size: int
-    category: str
-    reference: weakref.ref[torch.UntypedStorage] | None = None
-
-
-@dataclass(slots=True)
-class _Events:
-    """Every change of the live storage in order; columns, for runs of millions of operators."""
-
-    storage: "array[int]" = field(default_factory=lambda: array("q"))
-    delta: "array[int]" = field(default_factory=lambda: array("q"))
-    phase: "array[int]" = field(default_factory=lambda: array("b"))
-    operation: "array[int]" = field(default_factory=lambda: array("i"))
-
-    def add(self, storage: int, delta: int, phase: int, operation: int) -> None:
-        self.storage.append(storage)
-        self.delta.append(delta)
-        self.phase.append(phase)
-        self.operation.append(operation)
-
-
-_PHASES: Final = ("forward", "backward", "optimizer")
+FORWARD, BACKWARD, STEPPING = range(len(PHASES))
 _BORN_AS: Final = (ACTIVATIONS, TEMPORARIES, TEMPORARIES)
+
+
+@dataclass(slots=True)
+class _Live:
+    index: int
+    size: int
+    reference: weakref.ref[torch.UntypedStorage]
 
 
 class StorageMeter(TorchDispatchMode):
@@ -88,10 +52,9 @@ class StorageMeter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._events = _Events()
-        self._storages: list[_Storage] = []
-        self._live: dict[int, int] = {}  # address of the StorageImpl -> index in _storages
-        self._operations: dict[str, int] = {"": 0}
+        self.events = StorageEvents()
+        self._live: dict[int, _Live] = {}  # by the address of the StorageImpl
+        self._operations: dict[Any, int] = {}
         self._operation = 0
         self._scopes: list[bool] = []  # open profiler scopes: is it an optimizer's step?
         self._hooks: list[Callable[[], None]] = []
@@ -120,56 +83,44 @@ class StorageMeter(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        name = str(func.overloadpacket)
-        if name.startswith("profiler."):
-            self._note_scope(name, args)
-        self._operation = self._operations.setdefault(name, len(self._operations))
-        for value in tree_leaves((args, kwargs)):
-            if isinstance(value, torch.Tensor):
-                self._take(value)
+        if func.namespace == "profiler":
+            self._note_scope(func.__name__, args)
+            return func(*args, **(kwargs or {}))
+        self._operation = self._number_of(func)
+        for tensor in tensors_in((*args, *kwargs.values()) if kwargs else args):
+            self._take(tensor)
         result = func(*args, **(kwargs or {}))
-        born_as = _BORN_AS[self._phase()]
-        for value in tree_leaves(result):
-            if isinstance(value, torch.Tensor):
-                self._see(value, born_as)
+        born_as = self._born_as(args)
+        for tensor in tensors_in((result,)):
+            self._see(tensor, born_as)
         return result
 
     def peak(self) -> StoragePeak:
         """The peak so far, replayed from the recorded events."""
-        rounded = exact = highest = highest_exact = 0
-        at = -1
-        sizes: Counter[int] = Counter()
-        for index, (storage, delta) in enumerate(
-            zip(self._events.storage, self._events.delta, strict=True)
-        ):
-            exact += delta
-            rounded -= _rounded(sizes[storage])
-            sizes[storage] += delta
-            rounded += _rounded(sizes[storage])
-            highest_exact = max(highest_exact, exact)
-            if rounded > highest:
-                highest, at = rounded, index
-        return StoragePeak(
-            bytes=highest_exact,
-            rounded_bytes=highest,
-            categories=self._categories_at(at),
-            phase=_PHASES[self._events.phase[at]] if at >= 0 else _PHASES[0],
-            operation=list(self._operations)[self._events.operation[at]] if at >= 0 else "",
-        )
+        return self.events.peak()
 
     def live_bytes(self) -> int:
         """Bytes of the storages alive now."""
-        return sum(self._events.delta)
+        return sum(self.events.delta)
 
-    def _categories_at(self, at: int) -> dict[str, int]:
-        sizes: Counter[int] = Counter()
-        for index in range(at + 1):
-            sizes[self._events.storage[index]] += self._events.delta[index]
-        categories: Counter[str] = Counter()
-        for storage, size in sizes.items():
-            if size:
-                categories[self._storages[storage].category] += _rounded(size)
-        return dict(categories.most_common())
+    def _counts(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the memory that is metered; fake ones are on "meta"."""
+        return tensor.untyped_storage().device.type == "cpu"
+
+    def _born_as(self, args: tuple[Any, ...]) -> str:
+        """The category of what an operator with these arguments returns now."""
+        return _BORN_AS[self._phase()]
+
+    def _module(self) -> str:
+        """The module to whose account a storage goes that is born now."""
+        return ""
+
+    def _number_of(self, func: Any) -> int:
+        number = self._operations.get(func)
+        if number is None:
+            number = self._operations[func] = len(self.events.operations)
+            self.events.operations.append(str(func.overloadpacket))
+        return number
 
     def _take(self, tensor: torch.Tensor) -> None:
         """See a tensor that an operator takes; a parameter names itself and its gradient."""
@@ -185,44 +136,42 @@ class StorageMeter(TorchDispatchMode):
             for part in _sparse_parts(tensor):
                 self._see(part, category, relabel=relabel)
             return
+        if not self._counts(tensor):
+            return
         storage = tensor.untyped_storage()
-        if storage.device.type != "cpu":
-            return  # fake tensors too: their storage is on "meta"
         address = storage._cdata
-        index = self._live.get(address)
-        if index is None:
-            index = len(self._storages)
+        known = self._live.get(address)
+        if known is None:
             size = storage.nbytes()
             freed = weakref.ref(storage, lambda _: self._free(address))
-            self._storages.append(_Storage(size, category, freed))
-            self._live[address] = index
-            self._record(index, size)
-        known = self._storages[index]
+            known = _Live(self.events.born(category, self._module()), size, freed)
+            self._live[address] = known
+            self._record(known.index, size)
+            return
         if relabel:
-            known.category = category
+            self.events.categories[known.index] = category
         if (size := storage.nbytes()) != known.size:  # resized in place, as by out= or set_
-            self._record(index, size - known.size)
+            self._record(known.index, size - known.size)
             known.size = size
 
     def _free(self, address: int) -> None:
-        index = self._live.pop(address)
-        self._record(index, -self._storages[index].size)
-        self._storages[index].reference = None
+        known = self._live.pop(address)
+        self._record(known.index, -known.size)
 
     def _record(self, index: int, delta: int) -> None:
-        self._events.add(index, delta, self._phase(), self._operation)
+        self.events.add(index, delta, self._phase(), self._operation)
 
     def _phase(self) -> int:
         if any(self._scopes):
-            return 2
+            return STEPPING
         # -1 outside of the autograd engine; recomputation for checkpoints is inside
-        return 1 if torch._C._current_graph_task_id() != -1 else 0
+        return BACKWARD if torch._C._current_graph_task_id() != -1 else FORWARD
 
     def _note_scope(self, name: str, args: tuple[Any, ...]) -> None:
         """Optimizer.step opens a profiler scope, and closes it even where the step fails."""
-        if name.startswith("profiler._record_function_enter"):
+        if name.startswith("_record_function_enter"):
             self._scopes.append(str(args[0]).startswith("Optimizer.step#"))
-        elif name.startswith("profiler._record_function_exit") and self._scopes:
+        elif name.startswith("_record_function_exit") and self._scopes:
             self._scopes.pop()
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -235,6 +184,15 @@ class StorageMeter(TorchDispatchMode):
         for value in tree_leaves(list(optimizer.state.values())):
             if isinstance(value, torch.Tensor):
                 self._see(value, OPTIMIZER, relabel=True)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+    """The tensors among an operator's arguments or results, those in lists included."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
@@ -250,7 +208,3 @@ def _sparse_parts(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
     return ()  # mkldnn's blocks have no storage to look at
-
-
-def _rounded(size: int) -> int:
-    return -(-size // ALLOCATION_GRANULE) * ALLOCATION_GRANULE

@@ -1,0 +1,117 @@
+"""What happened to the live tensor storage, in order; columns, for runs of millions of operators."""
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+PARAMETERS: Final = "parameters"
+GRADIENTS: Final = "gradients"
+OPTIMIZER: Final = "optimizer states"
+ACTIVATIONS: Final = "activations"
+INPUTS: Final = "inputs"
+TEMPORARIES: Final = "temporaries"
+
+PHASES: Final = ("forward", "backward", "optimizer")
+
+ALLOCATION_GRANULE: Final = 512
+"""The CUDA caching allocator rounds every request up to a multiple of 512 bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoragePeak:
+    """The largest amount of live tensor storage and what it was made of.
+
+    Taken where the sum of the granule-rounded sizes is largest, which is what a card sees.
+    """
+
+    bytes: int
+    """Largest sum of exact storage sizes."""
+    rounded_bytes: int
+    """Largest sum of sizes rounded up to `ALLOCATION_GRANULE`."""
+    categories: Mapping[str, int]
+    """Rounded bytes by category at the peak; sums to `rounded_bytes`."""
+    phase: str
+    """"forward", "backward" or "optimizer": where in the step the peak was reached."""
+    operation: str
+    """The operator that reached the peak, such as "aten.mm"."""
+
+
+@dataclass(slots=True)
+class StorageEvents:
+    """Every change of the live storage, and what is known of each storage.
+
+    An event is a row of four columns: which storage, by how many bytes it grew or shrank, the
+    index of the phase in `PHASES` and that of the operator in `operations`. Storages count from
+    0 in order of birth.
+    """
+
+    storage: "array[int]" = field(default_factory=lambda: array("q"))
+    delta: "array[int]" = field(default_factory=lambda: array("q"))
+    phase: "array[int]" = field(default_factory=lambda: array("b"))
+    operation: "array[int]" = field(default_factory=lambda: array("i"))
+    operations: list[str] = field(default_factory=lambda: [""])
+    categories: list[str] = field(default_factory=list)
+    """Of each storage."""
+    modules: list[str] = field(default_factory=list)
+    """Of each storage: the module it belongs to or was born in, "" where that is not known."""
+
+    def __len__(self) -> int:
+        return len(self.storage)
+
+    def born(self, category: str, module: str = "") -> int:
+        """The number of a new storage; what it holds is an event of its own."""
+        self.categories.append(category)
+        self.modules.append(module)
+        return len(self.categories) - 1
+
+    def add(self, storage: int, delta: int, phase: int, operation: int) -> None:
+        """One change of one storage."""
+        self.storage.append(storage)
+        self.delta.append(delta)
+        self.phase.append(phase)
+        self.operation.append(operation)
+
+    def where(self, event: int) -> tuple[str, str]:
+        """Phase and operator of an event."""
+        return PHASES[self.phase[event]], self.operations[self.operation[event]]
+
+    def peak(self) -> StoragePeak:
+        """The largest sum over all events."""
+        rounded = exact = highest = highest_exact = 0
+        at = -1
+        sizes = [0] * len(self.categories)
+        for index, (storage, delta) in enumerate(zip(self.storage, self.delta, strict=True)):
+            exact += delta
+            size = sizes[storage] + delta
+            rounded += _rounded(size) - _rounded(sizes[storage])
+            sizes[storage] = size
+            highest_exact = max(highest_exact, exact)
+            if rounded > highest:
+                highest, at = rounded, index
+        phase, operation = self.where(at) if at >= 0 else (PHASES[0], "")
+        return StoragePeak(
+            bytes=highest_exact,
+            rounded_bytes=highest,
+            categories=self._categories_at(at),
+            phase=phase,
+            operation=operation,
+        )
+
+    def sizes_after(self, event: int) -> Counter[int]:
+        """Bytes of every storage that is alive after an event."""
+        sizes: Counter[int] = Counter()
+        for index in range(event + 1):
+            sizes[self.storage[index]] += self.delta[index]
+        return +sizes
+
+    def _categories_at(self, event: int) -> dict[str, int]:
+        categories: Counter[str] = Counter()
+        for storage, size in self.sizes_after(event).items():
+            categories[self.categories[storage]] += _rounded(size)
+        return dict(categories.most_common())
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALLOCATION_GRANULE) * ALLOCATION_GRANULE
