@@ -129,6 +129,8 @@ class TrainingConfig(_Frozen):
     schedule: Literal["constant", "one-cycle"] = "constant"
     weight_decay: float = Field(0.1, ge=0)
     max_grad_norm: float = Field(3.0, gt=0)
+    fused_optimizer: bool = False
+    """One kernel makes the whole of AdamW's step, without temporaries."""
     teacher_forcing: bool = False
     """Condition s2 on the true s1 instead of a sampled one while training."""
     validate_every: int = Field(100, gt=0)

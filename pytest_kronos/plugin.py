@@ -14,7 +14,7 @@ from pytest_kronos.settings import Settings
 from pytest_kronos.verdicts import GateFailure, Ledger
 
 if TYPE_CHECKING:
-    from pytest_kronos.budget import GpuBudget, MemoryWatch
+    from pytest_kronos.budget import GpuBudget, MemoryWatch, Promise
     from pytest_kronos.comparison import Golden
     from pytest_kronos.regression import Regression
     from pytest_kronos.throughput import StepsPerHour
@@ -37,6 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help='largest footprint a test may have: "12GB" (= 12GiB), or a card of `kronos gpus`',
     )
     group.addoption("--gpu", metavar="CARD", help="the card to plan for where none is present")
+    group.addoption(
+        "--gpu-budget-strict",
+        action="store_true",
+        help="fail a run that only fits by flushing the allocator's cache, which is slow",
+    )
     group.addoption("--golden-dir", metavar="DIR", help="golden files (default: golden)")
     group.addoption(
         "--golden-update", action="store_true", help="write the goldens and report what moved"
@@ -104,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     if item.get_closest_marker("gpu_budget"):
         from pytest_kronos.budget import MemoryWatch
 
-        item.stash[_WATCH] = MemoryWatch(_limit_of(item), item.config.stash[_SETTINGS].card)
+        item.stash[_WATCH] = MemoryWatch(_promise_of(item))
         item.stash[_WATCH].__enter__()
     return (yield)
 
@@ -171,10 +176,12 @@ def _marker_limit(item: pytest.Item) -> int | None:
         raise pytest.UsageError(f"{item.nodeid}: gpu_budget: {error}") from error
 
 
-def _limit_of(item: pytest.Item) -> int | None:
-    from pytest_kronos.budget import tighter
+def _promise_of(item: pytest.Item) -> "Promise":
+    from pytest_kronos.budget import Promise, tighter
 
-    return tighter(item.config.stash[_SETTINGS].budget, _marker_limit(item))
+    settings = item.config.stash[_SETTINGS]
+    limit = tighter(settings.budget, _marker_limit(item))
+    return Promise(limit=limit, card=settings.card, strict=settings.strict)
 
 
 def _skip_without_card() -> None:
@@ -189,8 +196,7 @@ def gpu_budget(request: pytest.FixtureRequest) -> "GpuBudget":
     """Promises about the memory of a card: `.limit`, `.measure()`, `.check()`, `.estimate()`."""
     from pytest_kronos.budget import GpuBudget
 
-    settings = request.config.stash[_SETTINGS]
-    return GpuBudget(_limit_of(request.node), settings.card, _ledger_of(request.node))
+    return GpuBudget(_promise_of(request.node), _ledger_of(request.node))
 
 
 @pytest.fixture
@@ -220,7 +226,7 @@ def regression(request: pytest.FixtureRequest, steps_per_hour: "StepsPerHour") -
 
     return Regression(
         request.config.stash[_SETTINGS],
-        _limit_of(request.node),
+        _promise_of(request.node),
         steps_per_hour,
         _ledger_of(request.node),
     )

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pytest_kronos.budget import MemoryWatch, Usage, judge_growth
+from pytest_kronos.budget import MemoryWatch, Promise, note_usage, traced_usage
 from pytest_kronos.comparison import Golden
 from pytest_kronos.golden import Row, Value
 from pytest_kronos.settings import MAX_MEMORY_GROWTH, Settings
 from pytest_kronos.throughput import StepsPerHour, Throughput, judge_slowdown
+from pytest_kronos.usage import Usage, judge_growth
 from pytest_kronos.verdicts import Finding, Ledger, Record, Verdict, raise_failures
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kronos.config import RunConfig
 
 Step = Callable[[], object]
+
+MOST_TRACED_STEPS: Final = 4
+"""What is held from step to step has grown three times by the last of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,7 @@ class RegressionCase:
     evaluate: Callable[[Step], "tuple[Mapping[str, float], pd.DataFrame | None]"]
     """Scores what the steps have trained: metrics by name, and a forecast or None."""
     steps: int = 8
-    """Steps taken under the meter before scoring."""
+    """Steps taken before scoring; on a card, under the meter."""
     settings: Mapping[str, Value] = field(default_factory=dict)
     """Descriptive columns of the golden file: window, horizon, batch_size, ..."""
 
@@ -38,10 +42,10 @@ class Regression:
     """The fixture `regression`: one configuration, all three promises."""
 
     def __init__(
-        self, settings: Settings, limit: int | None, steps_per_hour: StepsPerHour, ledger: Ledger
+        self, settings: Settings, promise: Promise, steps_per_hour: StepsPerHour, ledger: Ledger
     ) -> None:
         self._settings = settings
-        self._limit = limit
+        self._promise = promise
         self._steps_per_hour = steps_per_hour
         self._ledger = ledger
         self._golden = Golden(settings, ledger)
@@ -55,18 +59,41 @@ class Regression:
         __tracebackhide__ = True
         case = config if isinstance(config, RegressionCase) else kronos_case(config)
         record = self._ledger.open(case.name)
-        with MemoryWatch(self._limit, self._settings.card) as watch:
-            step = case.build(watch.device)
-            for _ in range(case.steps):
-                step()
-        watch.note(record)
-        if watch.overrun is None:
+        ran = self._run(case, record)
+        if ran is not None:
+            step, usage = ran
             metrics, forecast = case.evaluate(step)
             throughput = self._time(case, step)
             record.steps_per_hour = throughput.steps_per_hour
-            usage = watch.usage_for_any_card()
             self._judge(record, case, usage, throughput, metrics, forecast)
         raise_failures(record)
+
+    def _run(self, case: RegressionCase, record: Record) -> tuple[Step, Usage] | None:
+        """Make the case's steps and note their memory; None where that ran out.
+
+        The usage is for no card in particular: goldens must not depend on the one planned for.
+        """
+        from kronos.measure import default_device
+
+        reason = None
+        if default_device() == "cpu":
+            traced = self._trace(case, record)
+            if isinstance(traced, Usage):
+                return _stepped(case, "cpu"), traced
+            reason = traced
+        with MemoryWatch(self._promise, reason) as watch:
+            step = _stepped(case, watch.device)
+        watch.note(record)
+        return None if watch.overrun is not None else (step, watch.usage_for_any_card())
+
+    def _trace(self, case: RegressionCase, record: Record) -> Usage | str:
+        build, card = case.build, self._promise.card
+        steps = min(case.steps, MOST_TRACED_STEPS)
+        for_any = traced_usage(build, steps, None)
+        planned = traced_usage(build, steps, card) if card else for_any
+        if isinstance(planned, Usage):
+            note_usage(record, planned, self._promise)
+        return for_any
 
     def _time(self, case: RegressionCase, step: Step) -> Throughput:
         row = self._golden.row(case.name)
@@ -100,6 +127,13 @@ class Regression:
 
         columns = {**case.settings, **_measured_columns(usage, throughput)}
         self._golden.judge(record, metrics, columns, forecast=forecast, more=judge_memory_and_time)
+
+
+def _stepped(case: RegressionCase, device: str) -> Step:
+    step = case.build(device)
+    for _ in range(case.steps):
+        step()
+    return step
 
 
 def kronos_case(config: "RunConfig") -> RegressionCase:

@@ -121,7 +121,7 @@ def _remarks(record: Record) -> list[str]:
     if record.baseline is not None:
         lines.append(f"{record.case}: judged against the golden of {record.baseline}")
     for finding in record.findings:
-        if finding.verdict is not Verdict.PASS or finding.figure == "golden":
+        if finding.verdict is not Verdict.PASS or finding.notable or finding.figure == "golden":
             lines.append(f"{record.case}: {finding.figure}: {finding.verdict}: {finding.text}")
     if record.footprint_bytes is not None and record.budget_bytes is not None:
         left = record.budget_bytes - record.footprint_bytes

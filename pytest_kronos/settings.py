@@ -28,6 +28,8 @@ class Settings:
     """Bytes, from --gpu-budget or the ini."""
     card: Card | None
     """The card to plan for where none is present."""
+    strict: bool
+    """Whether a run that only fits by flushing the allocator's cache fails."""
     golden_dir: Path
     golden_update: bool
     max_accuracy_drop: float
@@ -61,6 +63,7 @@ class Settings:
         return cls(
             budget=budget,
             card=card,
+            strict=bool(config.getoption("gpu_budget_strict")),
             golden_dir=_golden_dir(config),
             golden_update=update,
             max_accuracy_drop=_value(config, "max_accuracy_drop", parse_share) or 0.05,

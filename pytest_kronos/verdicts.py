@@ -42,6 +42,8 @@ class Finding:
     verdict: Verdict
     text: str
     """What was found, with its numbers; the reason where the verdict fails."""
+    notable: bool = False
+    """Whether it is told under the table although it passes."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -89,7 +91,7 @@ class Record:
         """The inverse of `as_dict`."""
         plain = {key: value for key, value in values.items() if key != "verdict"}
         plain["findings"] = [
-            Finding(one["figure"], Verdict(one["verdict"]), one["text"])
+            Finding(one["figure"], Verdict(one["verdict"]), one["text"], one["notable"])
             for one in plain["findings"]
         ]
         return cls(**plain)

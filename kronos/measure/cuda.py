@@ -46,6 +46,10 @@ class CudaCard:
         """Largest bytes of the allocator's segments since `start_peaks`."""
         return int(self._cuda.max_memory_reserved(self.index))
 
+    def flushes(self) -> int:
+        """How often, in this process, the allocator gave its cache back to go on."""
+        return int(self._cuda.memory_stats(self.index).get("num_alloc_retries", 0))
+
     def context(self) -> tuple[int, str | None]:
         """Bytes this process holds outside the allocator, and a remark where that is not sure.
 

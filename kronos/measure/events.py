@@ -1,4 +1,4 @@
-"""What happened to the live tensor storage, in order; columns, for runs of millions of operators."""
+"""What happened to the live tensor storage, in order: columns, for millions of operators."""
 
 from array import array
 from collections import Counter
@@ -14,6 +14,8 @@ INPUTS: Final = "inputs"
 TEMPORARIES: Final = "temporaries"
 
 PHASES: Final = ("forward", "backward", "optimizer")
+
+NO_STORAGE: Final = -1
 
 ALLOCATION_GRANULE: Final = 512
 """The CUDA caching allocator rounds every request up to a multiple of 512 bytes."""
@@ -42,9 +44,10 @@ class StoragePeak:
 class StorageEvents:
     """Every change of the live storage, and what is known of each storage.
 
-    An event is a row of four columns: which storage, by how many bytes it grew or shrank, the
-    index of the phase in `PHASES` and that of the operator in `operations`. Storages count from
-    0 in order of birth.
+    An event is a row of four columns: which storage, its bytes as it is born or their negative
+    as it is given back, the index of the phase in `PHASES` and that of the operator in
+    `operations`. Storages count from 0 in order of birth; the number `NO_STORAGE` stands for
+    `torch.cuda.empty_cache()`.
     """
 
     storage: "array[int]" = field(default_factory=lambda: array("q"))
@@ -81,12 +84,9 @@ class StorageEvents:
         """The largest sum over all events."""
         rounded = exact = highest = highest_exact = 0
         at = -1
-        sizes = [0] * len(self.categories)
-        for index, (storage, delta) in enumerate(zip(self.storage, self.delta, strict=True)):
+        for index, delta in enumerate(self.delta):
             exact += delta
-            size = sizes[storage] + delta
-            rounded += _rounded(size) - _rounded(sizes[storage])
-            sizes[storage] = size
+            rounded += rounded_up(delta)
             highest_exact = max(highest_exact, exact)
             if rounded > highest:
                 highest, at = rounded, index
@@ -99,19 +99,24 @@ class StorageEvents:
             operation=operation,
         )
 
-    def sizes_after(self, event: int) -> Counter[int]:
-        """Bytes of every storage that is alive after an event."""
-        sizes: Counter[int] = Counter()
-        for index in range(event + 1):
-            sizes[self.storage[index]] += self.delta[index]
-        return +sizes
+    def alive_after(self, event: int) -> dict[int, int]:
+        """Rounded bytes of every storage that is alive after an event, by its number."""
+        sizes: dict[int, int] = {}
+        for storage, delta in zip(self.storage[: event + 1], self.delta[: event + 1], strict=True):
+            if delta > 0:
+                sizes[storage] = rounded_up(delta)
+            elif delta < 0:
+                del sizes[storage]
+        return sizes
 
     def _categories_at(self, event: int) -> dict[str, int]:
         categories: Counter[str] = Counter()
-        for storage, size in self.sizes_after(event).items():
-            categories[self.categories[storage]] += _rounded(size)
+        for storage, size in self.alive_after(event).items():
+            categories[self.categories[storage]] += size
         return dict(categories.most_common())
 
 
-def _rounded(size: int) -> int:
-    return -(-size // ALLOCATION_GRANULE) * ALLOCATION_GRANULE
+def rounded_up(delta: int) -> int:
+    """Bytes, or their negative, as the allocator counts them."""
+    size = -(-abs(delta) // ALLOCATION_GRANULE) * ALLOCATION_GRANULE
+    return size if delta > 0 else -size

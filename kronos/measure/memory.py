@@ -8,6 +8,7 @@ from typing import Self
 
 from kronos.errors import MeasurementError
 from kronos.measure.cuda import CudaCard, card_of
+from kronos.measure.events import StorageEvents
 from kronos.measure.storage import StorageMeter
 
 
@@ -29,6 +30,10 @@ class MemoryReading:
     """CPU: what filled the peak; sums to `rounded_allocated`."""
     phase: str | None = None
     operation: str | None = None
+    events: StorageEvents = field(default_factory=StorageEvents, repr=False, compare=False)
+    """CPU: all that happened to the live storage."""
+    flushes: int | None = None
+    """Card: how often the allocator had to give its cache back before it could go on."""
     missing: Mapping[str, str] = field(default_factory=dict)
     remark: str | None = None
     """What makes a figure less sure than it looks."""
@@ -54,6 +59,7 @@ class MemoryMeter:
         self._card = card or card_of(device)
         self._storage = StorageMeter()
         self._allocated = self._reserved = 0  # peaks from before an inner meter began
+        self._flushes = 0  # at the start
         self._reading: MemoryReading | None = None
 
     @property
@@ -73,6 +79,7 @@ class MemoryMeter:
                 outer._note_peaks()  # starting afresh would take its peaks so far away
             _metering.append(self)
             self._card.start_peaks()
+            self._flushes = self._card.flushes()
         else:
             gc.collect()  # garbage of before must not be freed, and counted, within
             self._storage.__enter__()
@@ -88,7 +95,8 @@ class MemoryMeter:
             _metering.remove(self)
             self._card.synchronize()
             self._note_peaks()
-            self._reading = _read_card(self._card, self._allocated, self._reserved)
+            flushes = self._card.flushes() - self._flushes
+            self._reading = _read_card(self._card, self._allocated, self._reserved, flushes)
         else:
             self._storage.__exit__(kind, error, trace)
             self._reading = _read_cpu(self._storage)
@@ -115,11 +123,12 @@ def _read_cpu(meter: StorageMeter) -> MemoryReading:
         categories=peak.categories,
         phase=peak.phase,
         operation=peak.operation,
+        events=meter.events,
         missing={"peak_reserved": reason, "context": reason, "footprint": reason},
     )
 
 
-def _read_card(card: CudaCard, allocated: int, reserved: int) -> MemoryReading:
+def _read_card(card: CudaCard, allocated: int, reserved: int, flushes: int) -> MemoryReading:
     context, remark = card.context()
     return MemoryReading(
         device=card.name,
@@ -127,5 +136,6 @@ def _read_card(card: CudaCard, allocated: int, reserved: int) -> MemoryReading:
         rounded_allocated=allocated,
         peak_reserved=reserved,
         context=context,
+        flushes=flushes,
         remark=remark,
     )

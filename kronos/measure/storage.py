@@ -90,9 +90,7 @@ class StorageMeter(TorchDispatchMode):
         for tensor in tensors_in((*args, *kwargs.values()) if kwargs else args):
             self._take(tensor)
         result = func(*args, **(kwargs or {}))
-        born_as = self._born_as(args)
-        for tensor in tensors_in((result,)):
-            self._see(tensor, born_as)
+        self._see_result(func, args, result)
         return result
 
     def peak(self) -> StoragePeak:
@@ -102,6 +100,11 @@ class StorageMeter(TorchDispatchMode):
     def live_bytes(self) -> int:
         """Bytes of the storages alive now."""
         return sum(self.events.delta)
+
+    def _see_result(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        born_as = self._born_as(args)
+        for tensor in tensors_in((result,)):
+            self._see(tensor, born_as)
 
     def _counts(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in the memory that is metered; fake ones are on "meta"."""
@@ -151,7 +154,10 @@ class StorageMeter(TorchDispatchMode):
         if relabel:
             self.events.categories[known.index] = category
         if (size := storage.nbytes()) != known.size:  # resized in place, as by out= or set_
-            self._record(known.index, size - known.size)
+            old, category = known.index, self.events.categories[known.index]
+            known.index = self.events.born(category, self.events.modules[old])
+            self._record(known.index, size)  # into new memory, and the old is given back
+            self._record(old, -known.size)
             known.size = size
 
     def _free(self, address: int) -> None:
@@ -175,7 +181,7 @@ class StorageMeter(TorchDispatchMode):
             self._scopes.pop()
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        for parameter in _parameters_of(optimizer):
+        for parameter in parameters_of(optimizer):
             self._see(parameter, PARAMETERS, relabel=True)
             if parameter.grad is not None:
                 self._see(parameter.grad, GRADIENTS, relabel=True)
@@ -195,7 +201,8 @@ def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
             yield from tensors_in(value)
 
 
-def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    """All that an optimizer steps."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 

@@ -52,6 +52,7 @@ class Phase:
             list(model.parameters()),
             learning_rate=training.learning_rate,
             weight_decay=training.weight_decay,
+            fused=training.fused_optimizer,
         )
         self._scheduler = _scheduler(self._optimizer, training)
         self._steps = 0

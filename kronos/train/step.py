@@ -82,11 +82,23 @@ def forecaster_loss(model: Kronos, tokens: TokenBatch, options: StepOptions) -> 
 
 
 def make_optimizer(
-    parameters: Sequence[torch.nn.Parameter], *, learning_rate: float, weight_decay: float
+    parameters: Sequence[torch.nn.Parameter],
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    fused: bool = False,
 ) -> torch.optim.AdamW:
-    """AdamW with the moments' decay rates that Kronos is trained with (0.9, 0.95)."""
+    """AdamW with the moments' decay rates that Kronos is trained with (0.9, 0.95).
+
+    `fused`: one kernel for the whole step. Otherwise PyTorch's choice for the device, which on
+    a card holds a temporary of every parameter's size at once.
+    """
     return torch.optim.AdamW(
-        parameters, lr=learning_rate, betas=(0.9, 0.95), weight_decay=weight_decay
+        parameters,
+        lr=learning_rate,
+        betas=(0.9, 0.95),
+        weight_decay=weight_decay,
+        fused=fused or None,
     )
 
 

@@ -24,6 +24,7 @@ class FakeCuda:
         self.allocated = 1 * GIB
         self.reserved = 2 * GIB
         self.most_reserved = 2 * GIB
+        self.retries = 3
 
     def _note(self, index, call):
         assert index == self.index
@@ -49,6 +50,10 @@ class FakeCuda:
     def mem_get_info(self, index):
         assert index == self.index
         return FREE, TOTAL
+
+    def memory_stats(self, index):
+        assert index == self.index
+        return {"num_alloc_retries": self.retries}
 
     def max_memory_reserved(self, index):
         self._note(index, "peak")

@@ -6,22 +6,19 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from kronos.capacity import MemoryEstimate
+from kronos.capacity import MemoryEstimate, StepTrace
 from kronos.errors import ConfigError
 from kronos.hardware import CATALOGUE
-from kronos.measure import MemoryReading, device_profile
+from kronos.measure import MemoryReading, StorageEvents, device_profile
 from pytest_kronos.budget import (
     GpuBudget,
     MemoryWatch,
-    Usage,
-    judge_budget,
-    judge_growth,
+    Promise,
     note_overrun,
     note_usage,
     tighter,
-    usage_of,
-    usage_of_estimate,
 )
+from pytest_kronos.usage import Usage, judge_budget, judge_growth, usage_of, usage_of_estimate
 from pytest_kronos.verdicts import Ledger, Record, Verdict
 
 
@@ -98,6 +95,8 @@ def test_an_estimate_keeps_its_figures_and_its_source():
         breakdown={"activations": 70},
         peak_phase="backward",
         peak_op="aten.mm",
+        modules={},
+        trace=StepTrace(StorageEvents()),
     )
     usage = usage_of_estimate(estimate, None)
     assert (usage.footprint, usage.source) == (100, "estimated")
@@ -145,7 +144,7 @@ def test_a_reading_of_a_card_is_a_measurement():
 
 def test_what_was_used_is_noted():
     record = Record(case="mine")
-    note_usage(record, _usage(), 200)
+    note_usage(record, _usage(), Promise(limit=200))
     assert (record.device, record.card) == (device_profile(), "a CUDA card")
     assert (record.memory_source, record.footprint_bytes) == ("estimated", 100)
     assert (record.peak_allocated_bytes, record.peak_reserved_bytes) == (60, 70)
@@ -172,7 +171,7 @@ def test_an_overrun_lets_go_of_the_tensors_that_did_not_fit():
         freed.append(weakref.ref(kept))
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with MemoryWatch(None, None) as watch:
+    with MemoryWatch(Promise()) as watch:
         overrun()
     assert freed[0]() is None
     assert watch.overrun.__traceback__ is None
@@ -194,6 +193,9 @@ class _FakeCard:
     def peak_reserved(self):
         return 70
 
+    def flushes(self):
+        return 0
+
     def context(self):
         return 30, None
 
@@ -209,14 +211,14 @@ def test_on_a_card_the_limit_is_a_cap_until_the_end(monkeypatch, limit, caps):
     card = _FakeCard()
     monkeypatch.setattr("kronos.measure.default_device", lambda: "cuda")
     monkeypatch.setattr("kronos.measure.card_of", lambda device: card)
-    with MemoryWatch(limit, CATALOGUE["t4"]) as watch:
+    with MemoryWatch(Promise(limit=limit, card=CATALOGUE["t4"])) as watch:
         assert card.caps == caps[:1]
     assert card.caps == caps
     assert (watch.usage().source, watch.usage().footprint) == ("measured", 100)
 
 
 def test_an_estimate_is_for_the_card_that_is_planned_for_or_for_any():
-    with MemoryWatch(None, CATALOGUE["h100"]) as watch:
+    with MemoryWatch(Promise(card=CATALOGUE["h100"])) as watch:
         torch.zeros(8)
     hopper, other = watch.usage(), watch.usage_for_any_card()
     assert (hopper.card, other.card) == (CATALOGUE["h100"].name, "a CUDA card")
@@ -224,15 +226,16 @@ def test_an_estimate_is_for_the_card_that_is_planned_for_or_for_any():
 
 
 def test_check_and_estimate_make_the_steps_that_are_asked_for():
-    budget, calls = GpuBudget(None, CATALOGUE["h100"], Ledger("mine")), []
+    budget, calls = GpuBudget(Promise(card=CATALOGUE["h100"]), Ledger("mine")), []
 
     def build(device):
-        return lambda: calls.append(torch.zeros(8))
+        weight = torch.zeros(8, 8, device=device)
+        return lambda: calls.append(weight @ weight)
 
     budget.check(build, steps=4)
     assert len(calls) == 4
     estimate = budget.estimate(build, steps=2)
     assert len(calls) == 4 + 2
-    assert estimate.breakdown["workspaces"] == 2 * 33_554_432
+    assert estimate.breakdown["workspaces"] == 33_554_432  # nothing ran backward
     with pytest.raises(ConfigError, match="at least 1 step, got 0"):
         budget.check(build, steps=0)

@@ -95,6 +95,7 @@ def test_what_a_session_does_without_options(pytester):
     assert settings == Settings(
         budget=None,
         card=None,
+        strict=False,
         golden_dir=pytester.path / "golden",
         golden_update=False,
         max_accuracy_drop=0.05,

@@ -9,6 +9,7 @@ import torch
 from kronos.experiments import Experiment, golden_columns
 from kronos.measure import device_profile
 from kronos.recipes import baseline
+from pytest_kronos.budget import Promise
 from pytest_kronos.comparison import Golden, changed_settings
 from pytest_kronos.golden import GoldenStore
 from pytest_kronos.regression import Regression, RegressionCase, kronos_case
@@ -21,7 +22,7 @@ FRAME = pd.DataFrame(
 )
 CASE = RegressionCase(
     name="mine",
-    build=lambda device: lambda: torch.zeros(1000) + 1,
+    build=lambda device: lambda: torch.zeros(1000, device=device) + 1,
     evaluate=lambda step: ({"mae": 1.0}, FRAME),
     settings={"precision": "bf16", "batch_size": 8},
 )
@@ -31,6 +32,7 @@ def _settings(folder, **changes):
     values = {
         "budget": None,
         "card": None,
+        "strict": False,
         "golden_dir": folder,
         "golden_update": False,
         "max_accuracy_drop": 0.05,
@@ -64,7 +66,7 @@ def run(tmp_path):
 
     def check(case=CASE, timed=None, **settings):
         ledger = Ledger("test")
-        fixture = Regression(_settings(tmp_path, **settings), None, timed or _Timed(), ledger)
+        fixture = Regression(_settings(tmp_path, **settings), Promise(), timed or _Timed(), ledger)
         try:
             fixture.check(case)
             failure = ""
@@ -119,7 +121,7 @@ def test_a_record_holds_the_figures_and_how_they_moved(run):
         (CASE, _Timed(cost=5.0), {}, "steps per hour"),
         (CASE, _Timed(cost=3.2), {"max_slowdown": 1.5}, "steps per hour"),
         (
-            replace(CASE, build=lambda device: lambda: torch.zeros(10**6) + 1),
+            replace(CASE, build=lambda device: lambda: torch.zeros(10**6, device=device) + 1),
             None,
             {},
             "memory",
@@ -139,13 +141,22 @@ def test_limits_may_be_loosened(run):
     assert run(_scored(1.06, FRAME * 1.06), _Timed(cost=5.0), **loose)[1] == ""
 
 
+class _Counting:
+    made = 0
+
+    def __call__(self):
+        self.made += 1
+        return torch.zeros(8, device=self.device)
+
+
 def test_the_steps_of_a_case_are_made_before_it_is_scored(run):
-    made = []
+    def build(device):
+        step = _Counting()
+        step.device = device
+        return step
+
     case = replace(
-        CASE,
-        steps=5,
-        build=lambda device: lambda: made.append(torch.zeros(8)),
-        evaluate=lambda step: ({"mae": float(len(made))}, None),
+        CASE, steps=5, build=build, evaluate=lambda step: ({"mae": float(step.made)}, None)
     )
     assert run(case, golden_update=True)[0].mae == 5.0
 

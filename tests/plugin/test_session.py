@@ -218,7 +218,7 @@ CASE = """
         regression.check(
             RegressionCase(
                 name="mine",
-                build=lambda device: lambda: torch.ones(1000) @ torch.ones(1000),
+                build=lambda device: lambda: torch.ones(1000, device=device) + 1,
                 evaluate=lambda step: ({"mae": 1.0}, None),
                 settings={"batch_size": ROWS},
             )

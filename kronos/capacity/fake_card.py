@@ -1,0 +1,190 @@
+"""A card that is not there: PyTorch believes in `cuda:0`, and allocates nothing.
+
+Fake tensors know shapes and devices but hold no data. On a build without CUDA those of a card
+end the process in autograd, whose C++ asks for CUDA's device guard. So Python is told "cuda:0"
+and C++ "cpu:0", a device that nobody else uses: tensors of the host say "cpu" to both. With that
+one difference, moves between host and card, factories like `zeros(..., device=x.device)` and
+mixed devices are checked and propagated by PyTorch's own rules.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any, Final
+from unittest import mock
+
+import torch
+import torch._dynamo  # FakeTensorMode would import it, slowly, when the first trace begins
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+CARD: Final = torch.device("cuda", 0)
+_CARD_IN_CPP: Final = torch.device("cpu", 0)
+_HOST: Final = torch.device("cpu")
+_META: Final = torch.device("meta")
+ASK_DEVICE: Final = torch.ops.prim.device.default
+
+
+class FakeCardMode(FakeTensorMode):
+    """Fake tensors on host and card; use it within `believing_in_a_card()`."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)  # data sets are often tensors of before
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is ASK_DEVICE:
+            return device_in_cpp(args[0])
+        options = dict(kwargs or {})
+        device = options.get("device")
+        if device is not None and (device == _CARD_IN_CPP or device.type == "cuda"):
+            options["device"] = CARD
+            _forget_values(args)
+        return super().__torch_dispatch__(func, types, args, options)
+
+
+def _forget_values(args: Any) -> None:
+    """Of small tensors fake mode knows the values, and would compute with them on the card."""
+    for value in args:
+        if isinstance(value, FakeTensor):
+            value.constant = None
+
+
+def device_in_cpp(tensor: FakeTensor) -> torch.device:
+    """What PyTorch's C++ is told where it asks a fake tensor for its device."""
+    if tensor.fake_mode.in_kernel_invocation:
+        return _META
+    device: torch.device = tensor.fake_device
+    return _CARD_IN_CPP if device.type == "cuda" else device
+
+
+def on_card(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies on the pretended card."""
+    return isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda"
+
+
+@contextmanager
+def believing_in_a_card(architecture: str) -> Iterator[None]:
+    """Patch what asks for a card, for as long as this is entered. Not for several threads."""
+    with ExitStack() as stack:
+        for patch in (
+            *_tensor_patches(),
+            *_optimizer_patches(),
+            *_autocast_patches(),
+            *_cuda_patches(architecture),
+        ):
+            stack.enter_context(patch)
+        yield
+
+
+@contextmanager
+def without_initial_values() -> Iterator[None]:
+    """`torch.nn.init` does nothing: fake tensors hold no values, and some of it asks for them."""
+    with ExitStack() as stack:
+        for name in dir(torch.nn.init):
+            if name.endswith("_") and not name.startswith("_"):
+                stack.enter_context(
+                    mock.patch.object(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+                )
+        stack.enter_context(mock.patch.object(torch.utils, "swap_tensors", _take_over))
+        yield
+
+
+def _take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
+    """For `torch.utils.swap_tensors`, by which `Module.to` moves fake parameters.
+
+    The real one refuses tensors with weak references, and fake ones have some.
+    """
+    parameter.__dict__, moved.__dict__ = moved.__dict__, parameter.__dict__
+    torch._C._swap_tensor_impl(parameter, moved)
+
+
+def _tensor_patches() -> Iterator[Any]:
+    make_subclass, to = torch.Tensor._make_subclass, torch.Tensor.to
+    dispatch = FakeTensor.__dict__["__torch_dispatch__"].__func__
+
+    def make_with_cpu_keys(cls: Any, *args: Any, **options: Any) -> Any:
+        device = options.get("device_for_backend_keys")
+        if device is not None and device.type == "cuda":
+            options["device_for_backend_keys"] = _HOST
+        return make_subclass(cls, *args, **options)
+
+    def answer_cpp(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is ASK_DEVICE:
+            return device_in_cpp(args[0])
+        return dispatch(cls, func, types, args, kwargs or {})
+
+    def move(self: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        options = {name: _as_cpp_knows(value) for name, value in options.items()}
+        return to(self, *map(_as_cpp_knows, args), **options)
+
+    patch = mock.patch.object
+    yield patch(torch.Tensor, "_make_subclass", staticmethod(make_with_cpu_keys))
+    yield patch(FakeTensor, "__torch_dispatch__", classmethod(answer_cpp))
+    yield patch(torch.Tensor, "to", move)
+    yield patch(torch.Tensor, "cuda", lambda self, *_, **__: move(self, CARD))
+    yield patch(torch.Tensor, "pin_memory", lambda self, *_: self)
+    yield patch(FakeTensor, "is_cuda", property(on_card), create=True)
+    yield patch(FakeTensor, "is_cpu", property(lambda self: not on_card(self)), create=True)
+
+
+def _as_cpp_knows(value: Any) -> Any:
+    """An argument of `Tensor.to`; a card of whatever number is the only one there is."""
+    names_card = isinstance(value, str) and value.split(":")[0] == "cuda"
+    is_card = isinstance(value, torch.device) and value.type == "cuda"
+    return _CARD_IN_CPP if names_card or is_card or type(value) is int else value
+
+
+def _optimizer_patches() -> Iterator[Any]:
+    """Fake parameters are of a type that optimizers would not take their foreach form for."""
+    for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
+        module = import_module(name)  # torch.optim hides the first of them
+        types = [*module._foreach_supported_types, FakeTensor]
+        yield mock.patch.object(module, "_foreach_supported_types", types)
+
+
+def _autocast_patches() -> Iterator[Any]:
+    """Autocast of the card is the CPU's, whose rules `kernels.py` replaces by CUDA's."""
+    begin, get_dtype = torch.autocast.__init__, torch.get_autocast_dtype
+    is_enabled, is_available = torch.is_autocast_enabled, torch.amp.is_autocast_available
+
+    def begin_on_cpu(
+        self: Any, device_type: str, dtype: Any = None, *rest: Any, **more: Any
+    ) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or get_dtype("cuda")
+        begin(self, device_type, dtype, *rest, **more)
+
+    def dtype_of(device_type: str) -> torch.dtype:
+        return get_dtype("cpu" if device_type == "cuda" else device_type)
+
+    def enabled_for(device_type: str = "cuda") -> bool:
+        return is_enabled("cpu" if device_type == "cuda" else device_type)
+
+    def available_for(device_type: str) -> bool:
+        return device_type == "cuda" or is_available(device_type)
+
+    patch = mock.patch.object
+    yield patch(torch.autocast, "__init__", begin_on_cpu)
+    yield patch(torch, "get_autocast_dtype", dtype_of)
+    yield patch(torch, "is_autocast_enabled", enabled_for)
+    for module in (torch.amp, torch.amp.autocast_mode):
+        yield patch(module, "is_autocast_available", available_for)
+
+
+def _cuda_patches(architecture: str) -> Iterator[Any]:
+    """What steps ask of `torch.cuda` without wanting an answer from a card."""
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "is_bf16_supported": architecture != "turing",
+        "device_count": 1,
+        "current_device": 0,
+        "synchronize": None,
+        "reset_peak_memory_stats": None,
+    }
+    for name, answer in answers.items():
+        yield mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer)
