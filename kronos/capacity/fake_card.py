@@ -17,18 +17,22 @@ import torch
 import torch._dynamo  # FakeTensorMode would import it, slowly, when the first trace begins
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from kronos.capacity.shape_memory import ShapeMemory
+
 CARD: Final = torch.device("cuda", 0)
 _CARD_IN_CPP: Final = torch.device("cpu", 0)
 _HOST: Final = torch.device("cpu")
 _META: Final = torch.device("meta")
 ASK_DEVICE: Final = torch.ops.prim.device.default
+_ITEM: Final = torch.ops.aten._local_scalar_dense.default
 
 
-class FakeCardMode(FakeTensorMode):
-    """Fake tensors on host and card; use it within `believing_in_a_card()`."""
+class FakeMachine(FakeTensorMode):
+    """Fake tensors on the host, and within `believing_in_a_card()` on a card."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)  # data sets are often tensors of before
+        self._memory = ShapeMemory(self)
 
     def __torch_dispatch__(
         self,
@@ -39,12 +43,21 @@ class FakeCardMode(FakeTensorMode):
     ) -> Any:
         if func is ASK_DEVICE:
             return device_in_cpp(args[0])
+        if func is _ITEM and getattr(args[0], "constant", None) is not None:
+            return args[0].constant.item()  # an optimizer's count of its steps
         options = dict(kwargs or {})
         device = options.get("device")
         if device is not None and (device == _CARD_IN_CPP or device.type == "cuda"):
             options["device"] = CARD
             _forget_values(args)
-        return super().__torch_dispatch__(func, types, args, options)
+        key = self._memory.key(func, args, options)
+        if key is None:
+            return super().__torch_dispatch__(func, types, args, options)
+        result = self._memory.recall(key)
+        if result is None:
+            result = super().__torch_dispatch__(func, types, args, options)
+            self._memory.note(key, args, result)
+        return result
 
 
 def _forget_values(args: Any) -> None:

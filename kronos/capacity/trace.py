@@ -17,7 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kronos.capacity.build import Build
-from kronos.capacity.fake_card import FakeCardMode, believing_in_a_card, without_initial_values
+from kronos.capacity.fake_card import FakeMachine, believing_in_a_card, without_initial_values
 from kronos.capacity.fake_weights import weights_without_values
 from kronos.capacity.kernels import as_cuda_does
 from kronos.capacity.replay import EMPTY_CACHE, FREE, NOTHING, Event
@@ -27,6 +27,8 @@ from kronos.hardware import DEFAULT_CUBLAS_WORKSPACE, Card
 from kronos.measure.events import NO_STORAGE, StorageEvents
 
 _UNKNOWN_CARD_ARCHITECTURE: Final = "ampere"
+_MOST_CACHED: Final = 20_000
+"""PyTorch keeps the shapes of fake operators for good; a long session would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,14 @@ def _fake_machine(device: str, card: Card | None, cublaslt: int) -> Iterator[Tra
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(without_initial_values())
         stack.enter_context(weights_without_values())
-        mode = FakeCardMode() if device == "cuda" else FakeTensorMode(allow_non_fake_inputs=True)
+        machine = FakeMachine()
         if device == "cuda":
             stack.enter_context(believing_in_a_card(architecture))
             stack.enter_context(as_cuda_does(architecture))
-        stack.enter_context(mode)
+        stack.enter_context(machine)
         tracer = stack.enter_context(Tracer(device, cublas=workspace, cublaslt=cublaslt))
+        clear = tracer.in_order(torch.clear_autocast_cache)
+        stack.enter_context(mock.patch.object(torch, "clear_autocast_cache", clear))
         if device == "cuda":
             stack.enter_context(mock.patch("torch.cuda.empty_cache", tracer.note_empty_cache))
         yield tracer
@@ -128,6 +132,8 @@ def _regular_garbage() -> Iterator[None]:
     try:
         yield
     finally:
+        if len(FakeTensorMode.cache) > _MOST_CACHED:
+            FakeTensorMode.cache_clear()
         gc.unfreeze()
         if enabled:
             gc.enable()

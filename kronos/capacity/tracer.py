@@ -87,6 +87,16 @@ class Tracer(StorageMeter):
         """Stands in for `torch.cuda.empty_cache`."""
         self._record(NO_STORAGE, 0)
 
+    def in_order(self, clear: Callable[[], None]) -> Callable[[], None]:
+        """`torch.clear_autocast_cache`, whose order hangs on addresses, in one that repeats."""
+
+        def clear_in_order() -> None:
+            first = len(self.events)
+            clear()
+            self.events.order_from(first)
+
+        return clear_in_order
+
     def _see_result(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         if self._scratch is None:
             super()._see_result(func, args, result)

@@ -76,6 +76,22 @@ class StorageEvents:
         self.phase.append(phase)
         self.operation.append(operation)
 
+    def order_from(self, first: int) -> None:
+        """Put the events from `first` on into the order of their storages' birth."""
+        rows = sorted(
+            zip(
+                self.storage[first:],
+                self.delta[first:],
+                self.phase[first:],
+                self.operation[first:],
+                strict=True,
+            )
+        )
+        for column in (self.storage, self.delta, self.phase, self.operation):
+            del column[first:]
+        for row in rows:
+            self.add(*row)
+
     def where(self, event: int) -> tuple[str, str]:
         """Phase and operator of an event."""
         return PHASES[self.phase[event]], self.operations[self.operation[event]]
