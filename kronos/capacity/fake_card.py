@@ -198,6 +198,12 @@ def _cuda_patches(architecture: str) -> Iterator[Any]:
         "current_device": 0,
         "synchronize": None,
         "reset_peak_memory_stats": None,
+        "is_current_stream_capturing": False,
     }
+    patch = mock.patch.object
     for name, answer in answers.items():
-        yield mock.patch.object(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+        yield patch(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+    # Where PyTorch is built with CUDA, these would go to the real card, or miss it.
+    yield patch(torch.cuda, "_initialized", False)
+    yield patch(torch.accelerator, "current_accelerator", lambda *_, **__: None)
+    yield mock.patch("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None)

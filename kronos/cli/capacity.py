@@ -58,7 +58,7 @@ def estimate(
         if limit is not None and len(found) == 1 and not found[0]["fits"]:
             found[0]["remedies"] = _remedies(sized, card, limit - traced.context, told)
     if picture is not None:
-        _draw(picture, traced, limit, sized)
+        _draw(picture, traced, limit, sized)  # of the last batch size
     typer.echo(json.dumps(found, indent=2) if as_json else estimate_text(found))
 
 
@@ -182,7 +182,20 @@ def _judged(device: "DeviceHistory", capacity: int | None, expandable: bool) -> 
 
 
 def _draw(path: Path, traced: "MemoryEstimate", limit: int | None, run: "RunConfig") -> None:
-    raise NotImplementedError
+    from kronos.report import MemoryCurve, write_figure
+
+    timeline, training = traced.timeline, run.training
+    curve = MemoryCurve(
+        title=f"{run.name} ({run.model.name}), batch {training.batch_size}, "
+        f"window {training.window}, {training.precision}",
+        allocated=timeline.allocated,
+        starts=timeline.starts,
+        warmup=traced.trace.warmup,
+        phases=timeline.phases,
+        reserved=traced.peak_reserved,
+        limit=None if limit is None else limit - traced.context,
+    )
+    write_figure(path, curve)
 
 
 @contextmanager

@@ -1,7 +1,16 @@
 """Reports from plain values: tables for terminals, Markdown, CSV, JSON and one HTML page."""
 
 from kronos.report.estimates import estimate_text, snapshot_text
+from kronos.report.figures import MemoryCurve, write_figure
 from kronos.report.files import write_report
 from kronos.report.tables import capacity_table, card_table
 
-__all__ = ["capacity_table", "card_table", "estimate_text", "snapshot_text", "write_report"]
+__all__ = [
+    "MemoryCurve",
+    "capacity_table",
+    "card_table",
+    "estimate_text",
+    "snapshot_text",
+    "write_figure",
+    "write_report",
+]
