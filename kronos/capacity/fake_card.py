@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 import torch._dynamo  # FakeTensorMode would import it, slowly, when the first trace begins
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from kronos.capacity.shape_memory import ShapeMemory
@@ -206,4 +207,4 @@ def _cuda_patches(architecture: str) -> Iterator[Any]:
     # Where PyTorch is built with CUDA, these would go to the real card, or miss it.
     yield patch(torch.cuda, "_initialized", False)
     yield patch(torch.accelerator, "current_accelerator", lambda *_, **__: None)
-    yield mock.patch("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None)
+    yield patch(fake_tensor, "init_gpu_context", lambda device: None)
