@@ -140,6 +140,8 @@ def _flushes(usage: Usage, limit: int) -> str | None:
 def _where_it_fails(usage: Usage, limit: int) -> str:
     if usage.estimate is None:
         return ""
+    if limit < usage.estimate.context:
+        return "; the CUDA context alone takes more"
     outcome = usage.estimate.under(limit - usage.estimate.context)
     where = f"in {outcome.phase}, {outcome.operation}" if outcome.operation else "at once"
     return f"; out of memory {where}, {format_size(outcome.missing)} missing"

@@ -121,7 +121,7 @@ def test_not_even_one_sample_may_fit():
     (one,) = values("estimate", *SMALL, "--budget", "1GB")  # less than the CUDA context
     assert one["remedies"][-1] == {"name": "largest batch", "batch_size": None}
     text = estimate_text([one])
-    assert "does not fit 1.00 GiB: out of memory" in text
+    assert "does not fit 1.00 GiB: the CUDA context alone takes more" in text
     assert "not even a batch of 1 fits" in text
 
 

@@ -71,6 +71,8 @@ def _modules(modules: Mapping[str, int]) -> Iterator[str]:
 
 def _verdict(outcome: Values, budget: int, footprint: int) -> str:
     shown = format_size(budget)
+    if outcome["capacity"] < 0:
+        return f"does not fit {shown}: the CUDA context alone takes more"
     if outcome["missing"]:
         place = f"in {outcome['phase']}, {outcome['operation']}" if outcome["phase"] else "at once"
         return (

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from kronos.capacity import MemoryEstimate, StepTrace
+from kronos.capacity import MemoryEstimate, StepTrace, estimate_memory
 from kronos.errors import ConfigError
-from kronos.hardware import CATALOGUE
+from kronos.hardware import CATALOGUE, DEFAULT_CONTEXT
 from kronos.measure import MemoryReading, StorageEvents, device_profile
 from pytest_kronos.budget import (
     GpuBudget,
@@ -239,3 +239,69 @@ def test_check_and_estimate_make_the_steps_that_are_asked_for():
     assert estimate.breakdown["workspaces"] == 33_554_432  # nothing ran backward
     with pytest.raises(ConfigError, match="at least 1 step, got 0"):
         budget.check(build, steps=0)
+
+
+def _estimated(steps):
+    """An estimate of `steps`, each a list of the bytes that it takes and gives back in turn."""
+
+    def build(device):
+        def step():
+            for size in steps:
+                torch.zeros(size, dtype=torch.uint8, device=device)
+
+        return step
+
+    return usage_of_estimate(estimate_memory(build), None)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("room", "strict", "verdict", "told"),
+    [
+        (64 * MIB, False, Verdict.PASS, "fits the limit of"),
+        (64 * MIB, True, Verdict.PASS, "fits the limit of"),
+        (64 * MIB - 1, False, Verdict.PASS, "only by flushing the cache"),
+        (64 * MIB - 1, True, Verdict.REGRESSION, "--gpu-budget-strict forbids it"),
+        (34 * MIB, False, Verdict.PASS, "times a step, which is slow"),
+        (34 * MIB - 1, False, Verdict.REGRESSION, "out of memory in forward, aten.zeros, 1 B miss"),
+        (-1, False, Verdict.REGRESSION, "the CUDA context alone takes more"),
+    ],
+)
+def test_what_only_fits_by_flushing_passes_unless_strict(room, strict, verdict, told):
+    """Two blocks in turn, of 30 and of 34 MiB: neither segment serves the other."""
+    usage = _estimated([30 * MIB, 34 * MIB])
+    finding = judge_budget(usage, DEFAULT_CONTEXT + room, strict=strict)
+    assert (finding.verdict, told in finding.text) == (verdict, True), finding.text
+    assert finding.notable is (verdict is Verdict.PASS and "flushing" in told + finding.text)
+
+
+def test_a_card_that_flushed_is_told_too():
+    measured = _usage(source="measured", flushes=3)
+    finding = judge_budget(measured, 100)
+    assert (finding.verdict, finding.notable) == (Verdict.PASS, True)
+    assert "flushing the cache, 3 times in all" in finding.text
+    assert judge_budget(measured, 100, strict=True).verdict is Verdict.REGRESSION
+    assert judge_budget(measured, 99).verdict is Verdict.REGRESSION
+    assert not judge_budget(_usage(source="measured", flushes=0), 100).notable
+
+
+def test_what_cannot_be_traced_is_run_and_it_is_said():
+    def build(device):
+        weight = torch.ones(8, device=device)
+        return lambda: calls.append(float(weight.sum()))
+
+    ledger, calls = Ledger("mine"), []
+    GpuBudget(Promise(limit=2**40), ledger).check(build, steps=2)
+    (record,) = ledger.unreported()
+    assert calls == [8.0, 8.0]
+    assert "metered on the CPU, since it cannot be traced (aten._local" in str(record["findings"])
+
+
+def test_a_step_s_own_error_stays_its_own():
+    def build(device):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        GpuBudget(Promise(limit=1), Ledger("mine")).check(build)

@@ -311,3 +311,28 @@ def test_an_unmeasured_test_shows_no_figures(pytester):
     (case,) = json.loads((pytester.path / "out.json").read_text())["cases"]
     assert (case["verdict"], case["footprint"]) == ("not-measured", None)
     assert "of the budget left" not in result.stdout.str()
+
+
+def test_strict_forbids_what_only_fits_by_flushing(pytester):
+    pytester.makepyfile(
+        """
+    import torch
+
+    def build(device):
+        def step():
+            for size in (30, 34):
+                torch.zeros(size * 2**20, dtype=torch.uint8, device=device)
+
+        return step
+
+    def test_tight(gpu_budget):
+        gpu_budget.check(build)
+    """
+    )
+    budget = f"--gpu-budget={1429 + 40}MB"
+    loose = pytester.runpytest(budget)
+    assert loose.ret == 0
+    loose.stdout.fnmatch_lines(["*test_tight: memory: pass: *only by flushing the cache*"])
+    strict = pytester.runpytest(budget, "--gpu-budget-strict")
+    assert strict.ret == 1
+    strict.stdout.fnmatch_lines(["*memory: regression*--gpu-budget-strict forbids it*"])
