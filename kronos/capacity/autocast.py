@@ -90,7 +90,8 @@ def _in_half(cache: dict[int, tuple[Tensor, Tensor]], func: Any, *args: Any, **o
     dtype = torch.get_autocast_dtype("cpu")
 
     def cast(x: Tensor) -> Tensor:
-        if x.dtype is not torch.float32 or not (x.is_leaf and x.requires_grad):
+        kept = torch.is_autocast_cache_enabled() and x.is_leaf and x.requires_grad
+        if x.dtype is not torch.float32 or not kept:
             return x.to(dtype)
         if id(x) not in cache:
             cache[id(x)] = (x, x.to(dtype))

@@ -7,7 +7,7 @@ one difference, moves between host and card, factories like `zeros(..., device=x
 mixed devices are checked and propagated by PyTorch's own rules.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any, Final
@@ -17,6 +17,7 @@ import torch
 import torch._dynamo  # FakeTensorMode would import it, slowly, when the first trace begins
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._device import DeviceContext
 
 from kronos.capacity.shape_memory import ShapeMemory
 
@@ -25,6 +26,7 @@ _CARD_IN_CPP: Final = torch.device("cpu", 0)
 _HOST: Final = torch.device("cpu")
 _META: Final = torch.device("meta")
 ASK_DEVICE: Final = torch.ops.prim.device.default
+_TENSOR: Final = torch.tensor
 _ITEM: Final = torch.ops.aten._local_scalar_dense.default
 
 
@@ -34,6 +36,7 @@ class FakeMachine(FakeTensorMode):
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)  # data sets are often tensors of before
         self._memory = ShapeMemory(self)
+        self._written: dict[Any, tuple[int, ...]] = {}  # by operator, see below
 
     def __torch_dispatch__(
         self,
@@ -46,11 +49,12 @@ class FakeMachine(FakeTensorMode):
             return device_in_cpp(args[0])
         if func is _ITEM and getattr(args[0], "constant", None) is not None:
             return args[0].constant.item()  # an optimizer's count of its steps
+        args = self._sparing_real_tensors(func, args)
         options = dict(kwargs or {})
         device = options.get("device")
         if device is not None and (device == _CARD_IN_CPP or device.type == "cuda"):
             options["device"] = CARD
-            _forget_values(args)
+            args = tuple(map(self._without_value, args))
         key = self._memory.key(func, args, options)
         if key is None:
             return super().__torch_dispatch__(func, types, args, options)
@@ -60,12 +64,32 @@ class FakeMachine(FakeTensorMode):
             self._memory.note(key, args, result)
         return result
 
-
-def _forget_values(args: Any) -> None:
-    """Of small tensors fake mode knows the values, and would compute with them on the card."""
-    for value in args:
-        if isinstance(value, FakeTensor):
+    def _without_value(self, value: Any) -> Any:
+        """Real tensors, and small fake ones of known value, would be moved in earnest."""
+        if isinstance(value, torch.Tensor):
+            value = value if isinstance(value, FakeTensor) else self.from_tensor(value)
             value.constant = None
+        return value
+
+    def _sparing_real_tensors(self, func: Any, args: Any) -> Any:
+        """Fake ones in place of real tensors that would be written to: these are their owner's."""
+        written = self._written.get(func)
+        if written is None:
+            written = self._written[func] = _written_arguments(func)
+        for number in written:
+            value = args[number] if number < len(args) else None
+            if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+                args = (*args[:number], self.from_tensor(value), *args[number + 1 :])
+        return args
+
+
+def _written_arguments(func: Any) -> tuple[int, ...]:
+    arguments = func._schema.arguments
+    return tuple(
+        number
+        for number, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
 
 
 def device_in_cpp(tensor: FakeTensor) -> torch.device:
@@ -92,6 +116,9 @@ def believing_in_a_card(architecture: str) -> Iterator[None]:
             *_cuda_patches(architecture),
         ):
             stack.enter_context(patch)
+        of_the_cpu = torch.get_autocast_dtype("cpu")
+        stack.callback(torch.set_autocast_dtype, "cpu", of_the_cpu)
+        torch.set_autocast_dtype("cpu", torch.float16)  # CUDA's, for an autocast without a dtype
         yield
 
 
@@ -140,10 +167,44 @@ def _tensor_patches() -> Iterator[Any]:
     yield patch(torch.Tensor, "_make_subclass", staticmethod(make_with_cpu_keys))
     yield patch(FakeTensor, "__torch_dispatch__", classmethod(answer_cpp))
     yield patch(torch.Tensor, "to", move)
+    yield patch(torch.Tensor, "new_tensor", _new_tensor)
+    for name in ("tensor", "as_tensor", "asarray"):
+        yield patch(torch, name, _made_on_the_host(getattr(torch, name)))
     yield patch(torch.Tensor, "cuda", lambda self, *_, **__: move(self, CARD))
     yield patch(torch.Tensor, "pin_memory", lambda self, *_: self)
     yield patch(FakeTensor, "is_cuda", property(on_card), create=True)
     yield patch(FakeTensor, "is_cpu", property(lambda self: not on_card(self)), create=True)
+
+
+def _made_on_the_host(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.tensor` and its like, whose C++ would ask a card for room: made first, then moved."""
+
+    def made(data: Any, *, device: Any = None, **options: Any) -> torch.Tensor:
+        if device is None and isinstance(data, torch.Tensor):
+            return make(data, **options)
+        target = torch.device(device) if device is not None else _default_device()
+        if target.type != "cuda":
+            return make(data, device=target, **options)
+        tracked = options.pop("requires_grad", False)
+        if isinstance(data, torch.Tensor) and on_card(data):
+            value = data.to(options.get("dtype"), copy=make is _TENSOR)
+        else:
+            value = make(data, device="cpu", **options).to(CARD)
+        return value.detach().requires_grad_() if tracked else value
+
+    return made
+
+
+def _default_device() -> torch.device:
+    """Of the innermost `with torch.device(...)`; PyTorch's own answer would make a tensor."""
+    for mode in reversed(torch.overrides._get_current_function_mode_stack()):
+        if isinstance(mode, DeviceContext):
+            return torch.device(mode.device)
+    return _HOST
+
+
+def _new_tensor(self: torch.Tensor, data: Any, **options: Any) -> torch.Tensor:
+    return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
 
 def _as_cpp_knows(value: Any) -> Any:
@@ -170,7 +231,7 @@ def _autocast_patches() -> Iterator[Any]:
         self: Any, device_type: str, dtype: Any = None, *rest: Any, **more: Any
     ) -> None:
         if device_type == "cuda":
-            device_type, dtype = "cpu", dtype or get_dtype("cuda")
+            device_type, dtype = "cpu", dtype or get_dtype("cpu")
         begin(self, device_type, dtype, *rest, **more)
 
     def dtype_of(device_type: str) -> torch.dtype:

@@ -56,8 +56,10 @@ def _composites(architecture: str) -> dict[str, Kernel]:
 
 def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
     """CUDA's fused kernel; its bool mask is all that is kept for the backward pass."""
-    if not train or not 0 < p < 1 or x.numel() == 0:
-        return _aten.dropout.default.decompose(x, p, train)
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    if p == 1:
+        return x * torch.zeros((), dtype=x.dtype, device=x.device)
     return _aten.native_dropout(x, p, train)[0]
 
 

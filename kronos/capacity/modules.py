@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.modules import module as hooks
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class ModuleNames:
@@ -15,8 +17,8 @@ class ModuleNames:
     """
 
     def __init__(self) -> None:
-        self._names: dict[int, str] = {}
-        self._owners: dict[int, str] = {}
+        self._names: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
+        self._owners = WeakTensorKeyDictionary()
         self._running: list[str] = []
 
     def follow(self) -> list[Callable[[], None]]:
@@ -37,12 +39,13 @@ class ModuleNames:
 
     def owner_of(self, parameter: torch.Tensor) -> str:
         """The module that a parameter belongs to, "" where none that ran has it."""
-        return self._owners.get(id(parameter), "")
+        owner: str = self._owners.get(parameter, "")
+        return owner
 
     def _enter(self, module: torch.nn.Module, _: Any) -> None:
-        if id(module) not in self._names:
+        if module not in self._names:
             self._learn(module)
-        self._running.append(self._names[id(module)])
+        self._running.append(self._names[module])
 
     def _leave(self, *_: Any) -> None:
         self._running.pop()
@@ -50,6 +53,8 @@ class ModuleNames:
     def _learn(self, root: torch.nn.Module) -> None:
         for name, module in root.named_modules():
             full = f"{type(root).__name__}.{name}".rstrip(".")
-            self._names[id(module)] = full
+            if module not in self._names:
+                self._names[module] = full
             for parameter in module.parameters(recurse=False):
-                self._owners[id(parameter)] = full
+                if parameter not in self._owners:
+                    self._owners[parameter] = self._names[module]

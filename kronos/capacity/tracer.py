@@ -1,5 +1,6 @@
 """The meter of a traced step: fake tensors of a card, or of a machine that only has a CPU."""
 
+import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -40,7 +41,7 @@ class Tracer(StorageMeter):
         super().__init__()
         self._device = device
         self._names = ModuleNames()
-        self._made: list[torch.Tensor] = []  # parameters that no operator may ever take
+        self._made: list[weakref.ref[torch.Tensor]] = []  # parameters no operator may ever take
         self._scratch: Scratch | None = None
         if device == "cuda":
             self._scratch = Scratch(self._hold, cublas=cublas, cublaslt=cublaslt)
@@ -79,8 +80,9 @@ class Tracer(StorageMeter):
 
     def end_construction(self) -> None:
         """Call all parameters made so far by that name, those that no step uses included."""
-        for parameter in self._made:
-            self._see(parameter, PARAMETERS, relabel=True)
+        for made in self._made:
+            if (parameter := made()) is not None:
+                self._see(parameter, PARAMETERS, relabel=True)
         self._made.clear()
 
     def note_empty_cache(self) -> None:
@@ -98,7 +100,7 @@ class Tracer(StorageMeter):
         return clear_in_order
 
     def _see_result(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
-        if self._scratch is None:
+        if self._scratch is None or not any(map(on_card, tensors_in((result,)))):
             super()._see_result(func, args, result)
             return
         with self._scratch.of(func, args, result):
@@ -128,7 +130,7 @@ class Tracer(StorageMeter):
 
     def _note_parameter(self, _: Any, name: str, parameter: torch.Tensor | None) -> None:
         if isinstance(parameter, FakeTensor):
-            self._made.append(parameter)
+            self._made.append(weakref.ref(parameter))
 
     def _module(self) -> str:
         return self._names.current

@@ -97,13 +97,14 @@ def kronos_build():
         options = StepOptions(precision=precision, checkpointing=checkpointing)
         bits = {"s1_bits": BITS, "s2_bits": BITS}
         small = {"d_model": 16, "n_heads": 2, "ff_dim": 32}
-        tokens = TokenizerShape(n_enc_layers=2, n_dec_layers=1, group_size=4, **small, **bits)
+        tokens = TokenizerShape(n_enc_layers=1, n_dec_layers=1, group_size=4, **small, **bits)
         dropouts = ("ffn_dropout_p", "attn_dropout_p", "resid_dropout_p", "token_dropout_p")
         shape = ForecasterShape(
             n_layers=depth,
             d_model=width,
             n_heads=heads,
             ff_dim=2 * width,
+            learn_te=False,
             **bits,
             **dict.fromkeys(dropouts, dropout),
         )
