@@ -58,7 +58,7 @@ class FakeMachine(FakeTensorMode):
         key = self._memory.key(func, args, options)
         if key is None:
             return super().__torch_dispatch__(func, types, args, options)
-        result = self._memory.recall(key)
+        result = self._memory.recall(key, args)
         if result is None:
             result = super().__torch_dispatch__(func, types, args, options)
             self._memory.note(key, args, result)

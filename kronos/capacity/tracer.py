@@ -77,6 +77,11 @@ class Tracer(StorageMeter):
                 f"{func} needs a tensor's data, and a traced step has none; leave it out of the "
                 "step (as .item() for a log), or meter the real step with gpu_budget.measure()"
             ) from error
+        except (AssertionError, NotImplementedError) as error:
+            raise TraceError(
+                f"{func} has no rule by which shapes follow without data; leave it out of the "
+                "step, or meter the real step with gpu_budget.measure()"
+            ) from error
 
     def end_construction(self) -> None:
         """Call all parameters made so far by that name, those that no step uses included."""

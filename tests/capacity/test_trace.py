@@ -8,24 +8,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kronos.capacity import CachingAllocator, trace_step
 from kronos.capacity.replay import EMPTY_CACHE, FREE, NOTHING, replay_events
+from kronos.capacity.shape_memory import ShapeMemory
 from kronos.capacity.timeline import timeline_of
 from kronos.errors import ConfigError, TraceError
 from kronos.hardware import MIB
 from kronos.measure import StorageMeter
 from kronos.measure.events import NO_STORAGE
 
+# Few sizes, so that their shapes repeat: PyTorch remembers what fake operators give.
 SIZES = {
-    "batch": st.integers(1, 3),
-    "window": st.integers(1, 9),
+    "batch": st.integers(1, 2),
+    "window": st.sampled_from([2, 5]),
     "depth": st.integers(1, 2),
     "dropout": st.sampled_from([0.0, 0.1]),
     "accumulation": st.integers(1, 3),
     "fused": st.booleans(),
     "precision": st.sampled_from(["float32", "bf16"]),
 }
+GROWTH = {"batch": 1, "window": 3, "depth": 1}
 SHAPES = st.sampled_from([(16, 1), (16, 2), (24, 1)])  # width and heads
 CHECKPOINTING = st.sampled_from(["off", "block"])
 
@@ -62,16 +66,16 @@ def figures(build):
 # A block of the allocator keeps a tail of up to 1 MiB, which counts as allocated, so beyond that
 # size more may take less: the forecaster of width 64 and depth 3, window 123, float32 without
 # checkpointing, has 170,477,568 B allocated at batch 64 and 170,474,496 B at batch 65.
-@settings(max_examples=6)
-@given(sizes=small_steps(), what=st.sampled_from(["batch", "window", "depth"]))
+@settings(max_examples=4)
+@given(sizes=small_steps(), what=st.sampled_from(sorted(GROWTH)))
 def test_more_never_takes_less(kronos_build, sizes, what):
-    larger = sizes | {what: sizes[what] + 1}
+    larger = sizes | {what: sizes[what] + GROWTH[what]}
     few, many = figures(kronos_build(**sizes)), figures(kronos_build(**larger))
     assert few[0] <= many[0]
     assert few[1] <= many[1]
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(sizes=small_steps())
 def test_checkpointing_never_takes_more(kronos_build, sizes):
     kept = figures(kronos_build(**sizes | {"checkpointing": "off"}))
@@ -80,7 +84,67 @@ def test_checkpointing_never_takes_more(kronos_build, sizes):
     assert recomputed[1] <= kept[1]
 
 
-def test_a_second_trace_has_the_same_events(kronos_build):
+def many_layers(device):
+    """One of each, under autocast too."""
+    x = torch.randn(4, 6, device=device)
+    layers = nn.Sequential(
+        nn.Linear(6, 8),
+        nn.BatchNorm1d(8),
+        nn.Dropout(0.1),
+        nn.Unflatten(1, (2, 4)),
+        nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True),
+        nn.Conv1d(2, 3, 3),
+        nn.GroupNorm(1, 3),
+        nn.LayerNorm(2),
+        nn.Flatten(),
+        nn.PReLU(),
+    ).to(device)
+    table = nn.Embedding(5, 6, device=device)
+    optimizer = torch.optim.AdamW([*layers.parameters(), *table.parameters()])
+
+    def step():
+        for enabled in (False, True):
+            with torch.autocast(device, torch.bfloat16, enabled=enabled):
+                rows = table(torch.zeros(4, dtype=torch.int64, device=device))
+                y = layers(x + rows)
+                parts = (y.exp(), y.softmax(1), y.t().contiguous(), y[1:], y.sort()[0], y.double())
+                loss = sum(part.float().square().mean() for part in parts)
+            loss.backward()
+        nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def recurrent(device):
+    """PyTorch's rule for its backward pass returns one tensor twice."""
+    layer = nn.LSTM(3, 4).to(device)
+    return lambda: layer(torch.randn(5, 2, 3, device=device))[0].sum().backward()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        many_layers,
+        pytest.param(
+            recurrent,
+            marks=pytest.mark.xfail(
+                reason="fake mode's cache makes two tensors of one", strict=True
+            ),
+        ),
+    ],
+)
+def test_a_second_trace_has_the_same_events(monkeypatch, build, device):
+    FakeTensorMode.cache_clear()
+    first = trace_step(build, device=device).events
+    assert trace_step(build, device=device).events == first
+    monkeypatch.setattr(ShapeMemory, "key", lambda *_: None)
+    assert trace_step(build, device=device).events == first  # what is remembered changes nothing
+
+
+def test_a_second_trace_of_a_forecaster_has_the_same_events(kronos_build):
     build = kronos_build(precision="bf16", checkpointing="block", accumulation=2)
     assert trace_step(build).events == trace_step(build).events
 
@@ -175,6 +239,10 @@ def test_a_timeline_skips_what_is_no_storage(traced):
     assert list(timeline.allocated["inputs"]) == [4096, 4096, 8192, 4096, 0]
 
 
+NO_SHAPES = pytest.mark.xfail(
+    reason="an operator without a rule for shapes is run on a card, which is an AssertionError",
+    strict=True,
+)
 P = 4 * 256 * 256 * 4  # bytes of four weights
 ONE = 512  # what a scalar takes
 
@@ -192,6 +260,8 @@ ONE = 512  # what a scalar takes
         ("SGD", {"momentum": 0.9}, P, 0),
         ("RMSprop", {}, P, P),
         ("RMSprop", {"momentum": 0.9, "centered": True}, 3 * P, P),
+        pytest.param("SGD", {"momentum": 0.9, "fused": True}, P, 0, marks=NO_SHAPES),
+        pytest.param("Adagrad", {"fused": True}, P + 4 * ONE, 0, marks=NO_SHAPES),
     ],
 )
 def test_an_optimizer_takes_its_states_and_temporaries(kind, options, states, temporaries):
@@ -244,6 +314,27 @@ def test_what_needs_data_is_named_with_a_way_out(traced, step, operator, device)
     assert "leave it out of the step" in text
     assert "gpu_budget.measure()" in text
     assert "\n" not in text
+
+
+@torch.library.custom_op("kronos_tests::without_a_shape", mutates_args=())
+def without_a_shape(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@pytest.mark.xfail(reason="PyTorch's own errors come through", strict=True)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda device: torch.zeros(3, device=device).cpu().numpy(),
+        lambda device: f"{torch.zeros((), device=device):.3f}",
+        lambda device: without_a_shape(torch.zeros(3, device=device)),
+    ],
+)
+def test_other_ways_to_ask_for_data_are_trace_errors(traced, step, device):
+    with pytest.raises(TraceError) as caught:
+        traced(step, device=device)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -312,11 +403,21 @@ def test_data_of_before_stays_as_it_is(device, change):
     assert data.tolist() == [1.0] * 6
 
 
+MOVED = pytest.mark.xfail(
+    reason="buffers are moved before the first parameter is refused", strict=True
+)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize(
     "use",
     [
         lambda norm, device: norm(torch.zeros(2, 3)),
+        pytest.param(lambda norm, device: norm.to(device, torch.float64), marks=MOVED),
+        pytest.param(
+            lambda norm, device: nn.Sequential(norm, nn.Linear(3, 3)).to(device, torch.float64),
+            marks=MOVED,
+        ),
     ],
 )
 def test_a_module_without_parameters_stays_as_it_is(device, use):
