@@ -181,9 +181,34 @@ def test_numbers_that_autocast_does_not_touch(result_of):
     def step(device):
         with autocast():
             doubles = wide(device, 4, 4).double()
-            return (doubles @ doubles).dtype, targets(device).sum().dtype
+            results = [doubles @ doubles, torch.einsum("ij,jk->ik", doubles, doubles)]
+            results += [doubles.exp(), doubles.softmax(0), torch.dot(doubles[0], doubles[0])]
+            return {x.dtype for x in results}, targets(device).sum().dtype
 
-    assert result_of(step) == (torch.float64, torch.int64)
+    assert result_of(step) == ({torch.float64}, torch.int64)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: x.exp(),
+        lambda x: x.softmax(0),
+        lambda x: torch.einsum("i,i->i", x, x),
+        pytest.param(
+            lambda x: torch.outer(x, x) @ torch.outer(x, x),
+            marks=pytest.mark.xfail(reason="the CPU's own rules go by C++'s device", strict=True),
+        ),
+    ],
+)
+def test_the_host_s_tensors_are_not_touched(result_of, run):
+    def step(device):
+        kinds = []
+        for dtype in (torch.float32, BF16):
+            with autocast(BF16 if dtype is torch.float32 else torch.float16):
+                kinds.append(run(torch.zeros(4, dtype=dtype)).dtype is dtype)
+        return kinds
+
+    assert result_of(step) == [True, True]
 
 
 def once_by_mm(x, weight):
@@ -253,16 +278,16 @@ def test_casts_need_not_be_kept(traced, taken, multiply):
     assert taken(traced(step), "_to_copy") == [4 * 8 * 2] * 2
 
 
-def test_softmax_casts_unless_its_kernel_reads_half(traced, changes):
+def test_softmax_casts_unless_its_kernel_reads_half(traced, taken):
     def step(device, dtype):
         with autocast(dtype):
             return narrow(device, 8, 8, dtype=dtype).softmax(-1)
 
     halves, floats = 8 * 8 * 2, 8 * 8 * 4
     in_half = traced(lambda device: step(device, torch.float16))
-    assert changes(in_half)[:2] == [halves, floats]
+    assert taken(in_half) == [halves, floats]
     in_bfloat = traced(lambda device: step(device, BF16))
-    assert changes(in_bfloat)[:4] == [halves, floats, floats, -floats]  # first a float32 copy
+    assert taken(in_bfloat) == [halves, floats, floats]  # first a float32 copy
 
 
 def test_a_sum_makes_no_copy(traced, taken):

@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import torch
@@ -239,10 +240,6 @@ def test_a_timeline_skips_what_is_no_storage(traced):
     assert list(timeline.allocated["inputs"]) == [4096, 4096, 8192, 4096, 0]
 
 
-NO_SHAPES = pytest.mark.xfail(
-    reason="an operator without a rule for shapes is run on a card, which is an AssertionError",
-    strict=True,
-)
 P = 4 * 256 * 256 * 4  # bytes of four weights
 ONE = 512  # what a scalar takes
 
@@ -260,8 +257,6 @@ ONE = 512  # what a scalar takes
         ("SGD", {"momentum": 0.9}, P, 0),
         ("RMSprop", {}, P, P),
         ("RMSprop", {"momentum": 0.9, "centered": True}, 3 * P, P),
-        pytest.param("SGD", {"momentum": 0.9, "fused": True}, P, 0, marks=NO_SHAPES),
-        pytest.param("Adagrad", {"fused": True}, P + 4 * ONE, 0, marks=NO_SHAPES),
     ],
 )
 def test_an_optimizer_takes_its_states_and_temporaries(kind, options, states, temporaries):
@@ -312,6 +307,30 @@ def test_what_needs_data_is_named_with_a_way_out(traced, step, operator, device)
     text = str(caught.value)
     assert text.startswith(operator)
     assert "leave it out of the step" in text
+    assert "gpu_budget.measure()" in text
+    assert "\n" not in text
+
+
+def fused_descent(device):
+    weight = nn.Parameter(torch.zeros(8, device=device))
+    weight.grad = torch.ones_like(weight)
+    torch.optim.SGD([weight], fused=True).step()
+
+
+def margin_loss(device):
+    scores = torch.zeros(4, 3, device=device, requires_grad=True)
+    nn.functional.multi_margin_loss(scores, torch.zeros(4, dtype=torch.int64).to(device)).backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "operator"),
+    [(fused_descent, "aten._fused_sgd_"), (margin_loss, "aten.multi_margin_loss_backward")],
+)
+def test_what_has_no_rule_for_shapes_is_named_with_a_way_out(traced, step, operator):
+    with pytest.raises(TraceError) as caught:
+        traced(step)
+    text = str(caught.value)
+    assert text.startswith(operator)
     assert "gpu_budget.measure()" in text
     assert "\n" not in text
 
@@ -395,6 +414,10 @@ def test_garbage_in_cycles_is_collected_after_each_step(traced):
         lambda data: data.uniform_(),
         lambda data: data[0].fill_(2.0),
         lambda data: data.add_(torch.ones(6)),
+        pytest.param(
+            lambda data: torch.add(data, 1, out=data),
+            marks=pytest.mark.xfail(reason="arguments given by name are not spared", strict=True),
+        ),
     ],
 )
 def test_data_of_before_stays_as_it_is(device, change):
@@ -443,6 +466,36 @@ def test_a_module_of_one_step_is_gone_in_the_next(traced):
         nn.Linear(1000, 1000, bias=False, device=device)
 
     assert traced(step, steps=3).events.peak().bytes == 1000 * 1000 * 4
+
+
+@pytest.mark.xfail(reason="the tracer asks a sparse gradient for its one storage", strict=True)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_sparse_gradients_are_traced(device):
+    def build(device):
+        table = nn.Embedding(50, 4, sparse=True).to(device)
+        optimizer = torch.optim.SparseAdam(table.parameters())
+
+        def step():
+            table(torch.zeros(7, dtype=torch.int64, device=device)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    categories = trace_step(build, device=device).events.peak().categories
+    assert categories["optimizer states"] >= 2 * 50 * 4 * 4
+
+
+@pytest.mark.xfail(reason="its tensors pass by the kernels of autograd's keys", strict=True)
+def test_inference_mode_multiplies_like_no_grad(traced, changes):
+    def step(device, mode):
+        layers = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)).to(device)
+        with mode():
+            layers(torch.ones(2, 8, device=device))
+
+    modes = (torch.inference_mode, torch.no_grad)
+    one, other = (changes(traced(partial(step, mode=mode))) for mode in modes)
+    assert one == other
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
