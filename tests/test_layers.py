@@ -23,8 +23,7 @@ MAY_IMPORT = {
     "kronos.data": {"errors", "files", "samples", "data"},
     "kronos.model": {"errors", "files", "model"},
     "kronos.evaluate": {"errors", "evaluate"},
-    "kronos.predict": {"errors", "model", "data", "predict_inputs"},
-    "kronos.predict_inputs": {"errors", "data"},
+    "kronos.predict": {"errors", "model", "data", "predict"},
     "kronos.checkpoint": {"errors", "config", "measure", "model", "predict", "samples"},
     "kronos.train": {
         *("errors", "config", "samples", "measure", "capacity", "data", "model", "checkpoint"),

@@ -4,6 +4,8 @@ Axes: B series, T bars, Q queries, D width, H = 4 heads, d width of one head.
 Padding masks: True = padded, everywhere.
 """
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -74,6 +76,19 @@ class CrossAttention(nn.Module):
         )  # B H Q d
         return self.resid_dropout(self.out_proj(merge_heads(heads)))
 
+    def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """What `recall` looks at, of the context (B, T, D): two (B, H, T, d), not rotated."""
+        k, v = self.k_proj(context), self.v_proj(context)
+        return split_heads(k, self.n_heads), split_heads(v, self.n_heads)
+
+    def recall(self, query: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
+        """Queries (B, Q, D), not rotated, attend by `look` to keys that it holds; (B, Q, D).
+
+        `look`: queries (B, H, Q, d) -> what they take from the values, same shape.
+        """
+        heads = look(split_heads(self.q_proj(query), self.n_heads))
+        return self.out_proj(merge_heads(heads))
+
 
 class DependencyLayer(nn.Module):
     """norm(context + attention(sibling -> context)); what the fine logits are read from."""
@@ -116,6 +131,13 @@ class DependencyLayer(nn.Module):
         mask = _visible(padding_mask)
         attended = self.cross_attn(sibling, context, mask, causal=False, rotated=False)
         return self.norm((context[:, -1:] if last_only else context) + attended)
+
+    def recall(self, last: Tensor, sibling: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
+        """As `one_step` with `last_only`, of a context that `look` holds keys and values of.
+
+        `last`: the context's last row; it and the sibling are (B, Q, D), one for each path.
+        """
+        return self.norm(last + self.cross_attn.recall(sibling, look))
 
 
 def _visible(padding_mask: Tensor | None) -> Tensor | None:

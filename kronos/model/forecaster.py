@@ -102,6 +102,11 @@ class Kronos(nn.Module, HubModel):
             fused = self.dep_layer(context, sibling, mask)
         return s1_logits, self.head.cond_forward(fused)
 
+    def embed(self, s1_ids: Tensor, s2_ids: Tensor, stamp: Tensor | None = None) -> Tensor:
+        """What the blocks are given, (B, T, D), of ids (B, T) and stamps (B, T, 5)."""
+        x = self.embedding(s1_ids, s2_ids)  # B T D
+        return x if stamp is None else x + self.time_emb(stamp)
+
     def decode_s1(
         self,
         s1_ids: Tensor,
@@ -155,9 +160,7 @@ class Kronos(nn.Module, HubModel):
         mask: Tensor | None,
         checkpointing: str = "off",
     ) -> Tensor:
-        x = self.embedding(s1_ids, s2_ids)  # B T D
-        if stamp is not None:
-            x = x + self.time_emb(stamp)
+        x = self.embed(s1_ids, s2_ids, stamp)
         x = run_blocks(self.transformer, self.token_drop(x), mask, checkpointing)
         return self.norm(x)
 

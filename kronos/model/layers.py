@@ -5,6 +5,7 @@ Padding masks: True = padded, everywhere.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from kronos.model.checks import checkpointing_mode, head_width
 
 Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines of the positions, each (T, d/2), float32."""
+"""Cosines and sines of the positions, each (T, d/2) or broadcastable to (B, H, T, d/2), float32."""
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""What queries take from values: queries, keys and values (B, H, T, d) -> (B, H, T, d)."""
 
 
 class RMSNorm(nn.Module):
@@ -73,9 +77,12 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, length: int) -> Rotation:
         """Cosines and sines, each (length, d/2) in float32, of the positions 0..length-1."""
-        positions = torch.arange(length, device=self.inv_freq.device, dtype=torch.float32)
+        return self.at(torch.arange(length, device=self.inv_freq.device, dtype=torch.float32))
+
+    def at(self, positions: Tensor) -> Rotation:
+        """Cosines and sines, each (..., d/2) in float32, of float32 positions (...)."""
         # A product, not an outer or einsum: autocast would run those in half precision.
-        angles = positions[:, None] * self.inv_freq  # T d/2
+        angles = positions[..., None] * self.inv_freq  # ... d/2
         return angles.cos(), angles.sin()
 
 
@@ -112,24 +119,31 @@ class SelfAttention(nn.Module):
         self.resid_dropout = nn.Dropout(resid_dropout_p)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        rotation: Rotation | None = None,
+        attend: Attend | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D).
 
         `mask`: as `causal_mask` makes it; None is plain causality. `rotation`: the tables of
-        `self.rotary(T)` where the caller has them already.
+        `self.rotary(T)` where the caller has them already. `attend` replaces the attention
+        itself, and the mask with it: a cache looks at more keys than x has.
         """
         x = cast_once(x)
         rotation = self.rotary(x.shape[1]) if rotation is None else rotation
-        heads = F.scaled_dot_product_attention(
+        attend = partial(self._look_back, mask) if attend is None else attend
+        heads = attend(
             rotate(split_heads(self.q_proj(x), self.n_heads), rotation),
             rotate(split_heads(self.k_proj(x), self.n_heads), rotation),
             split_heads(self.v_proj(x), self.n_heads),
-            attn_mask=mask,
-            dropout_p=self.attn_dropout_p if self.training else 0.0,
-            is_causal=mask is None,
         )  # B H T d
         return self.resid_dropout(self.out_proj(merge_heads(heads)))
+
+    def _look_back(self, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        dropout = self.attn_dropout_p if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=mask is None)
 
 
 class TransformerBlock(nn.Module):
@@ -151,10 +165,14 @@ class TransformerBlock(nn.Module):
         self.ffn = FeedForward(d_model, ff_dim, ffn_dropout_p)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        rotation: Rotation | None = None,
+        attend: Attend | None = None,
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D); `mask` and `rotation` as in `SelfAttention`."""
-        x = x + self.self_attn(self.norm1(x), mask, rotation)
+        """(B, T, D) -> (B, T, D); `mask`, `rotation` and `attend` as in `SelfAttention`."""
+        x = x + self.self_attn(self.norm1(x), mask, rotation, attend)
         return x + self.ffn(self.norm2(x))
 
 

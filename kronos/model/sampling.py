@@ -81,6 +81,37 @@ def path_uniforms(seed: int, path: int, steps: int) -> Tensor:
     return torch.rand(steps, 2, generator=generator)
 
 
+@dataclass(frozen=True, slots=True)
+class PathDraws:
+    """Draws for P paths, each from numbers of its own."""
+
+    sampling: Sampling
+    uniforms: Tensor
+    """(P, S, 2), see `path_uniforms`."""
+
+    def __call__(self, logits: Tensor, step: int, half: int) -> Tensor:
+        """Ids (P,) from logits (P, V) for a step's coarse (half 0) or fine id (half 1)."""
+        return sample_ids(logits, self.uniforms[:, step, half], self.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceDraws:
+    """Draws as the reference makes them: all paths in turn from one stream of random numbers.
+
+    So what a path draws depends on the batch it is in. `sampling.T` must be above 0.
+    """
+
+    sampling: Sampling
+    generator: torch.Generator | None
+    """On the logits' device; None is torch's global one."""
+
+    def __call__(self, logits: Tensor, step: int, half: int) -> Tensor:
+        """Ids (P,) from logits (P, V); the stream alone says which step and half."""
+        sampling = self.sampling
+        kept = filter_logits(logits.float() / sampling.T, sampling.top_k, sampling.top_p)
+        return torch.multinomial(kept.softmax(-1), 1, generator=self.generator)[:, 0]
+
+
 def count(name: str, value: int, minimum: int) -> int:
     """`value` as an int of at least `minimum`; ConfigError otherwise."""
     try:

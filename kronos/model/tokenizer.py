@@ -107,9 +107,12 @@ class KronosTokenizer(nn.Module, HubModel):
         `half` True: `ids` is (s1_ids, s2_ids). False: `ids` is the one joined id.
         """
         s1_ids, s2_ids = ids if half else self.tokenizer.split(ids)  # type: ignore[arg-type]
+        return self._reconstruct(self.embed_ids(s1_ids, s2_ids))
+
+    def embed_ids(self, s1_ids: Tensor, s2_ids: Tensor) -> Tensor:
+        """What the decoder's blocks are given, (B, T, D), of ids (B, T)."""
         bits = self.tokenizer.bits(s1_ids, s2_ids)
-        codes = codes_of_bits(bits, self.post_quant_embed.weight.dtype)
-        return self._reconstruct(self.post_quant_embed(codes))
+        return self.post_quant_embed(codes_of_bits(bits, self.post_quant_embed.weight.dtype))
 
     def _pre_quant(self, x: Tensor, checkpointing: str = "off") -> Tensor:
         hidden = run_blocks(self.encoder, self.embed(x), checkpointing=checkpointing)  # B T D

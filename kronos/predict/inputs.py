@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kronos.data.layout import FEATURES, PRICES
+from kronos.data.layout import FEATURES, PRICES, TIMESTAMP_NAMES, TIMESTAMPS
+from kronos.data.sessions import future_timestamps
 from kronos.data.timestamps import as_timestamps, stamp_columns
-from kronos.errors import DataError
+from kronos.errors import ConfigError, DataError
 
 _LARGEST = float(np.finfo(np.float32).max)
 _EPSILON = 1e-5
@@ -29,8 +30,10 @@ class Series:
     """(F,), over all N bars."""
     std: NDArray[np.float64]
     """(F,), biased, over all N bars; exactly 0 for a column that does not move."""
-    stamps: NDArray[np.int64]
-    """(N+S, 5), see `timestamps.stamp_columns`."""
+    past_stamps: NDArray[np.int64]
+    """(N, 5), see `timestamps.stamp_columns`."""
+    future_stamps: NDArray[np.int64]
+    """(S, 5)"""
     future: pd.DatetimeIndex
     """(S,)"""
 
@@ -51,49 +54,90 @@ class Series:
 
 def read_series(
     bars: pd.DataFrame,
-    x_timestamp: Iterable[Any],
-    y_timestamp: Iterable[Any],
+    x_timestamp: Iterable[Any] | None,
+    y_timestamp: Iterable[Any] | None,
     pred_len: int,
+    calendar: Any = None,
     where: str = "",
 ) -> Series:
     """Check and gather one series; DataError names the column and row at fault.
 
-    `where` stands before each message, to name the series of a batch.
+    Without `x_timestamp` the times are those of the bars; without `y_timestamp` they are made,
+    by the `calendar` if there is one. `where` stands before each message, to name the series of
+    a batch.
     """
     try:
-        return _read_series(bars, x_timestamp, y_timestamp, pred_len)
-    except DataError as error:
-        raise DataError(f"{where}{error}") from error.__cause__
+        if not isinstance(bars, pd.DataFrame):
+            raise DataError(f"bars must be a pandas DataFrame, got {type(bars).__name__}")
+        past = _past(bars, x_timestamp)
+        future = _future(past, y_timestamp, pred_len, calendar)
+        _check_order(past, future)
+        values = _features(bars, past)
+    except (DataError, ConfigError) as error:
+        raise type(error)(f"{where}{error}") from error.__cause__
+    # About the first bar, so that equal bars have exactly their own value as the mean.
+    mean = values[0] + (values - values[0]).mean(axis=0)
+    std = np.sqrt(np.square(values - mean).mean(axis=0))
+    return Series(values, mean, std, stamp_columns(past), stamp_columns(future), future)
 
 
-def _read_series(
-    bars: pd.DataFrame, x_timestamp: Iterable[Any], y_timestamp: Iterable[Any], pred_len: int
-) -> Series:
-    if not isinstance(bars, pd.DataFrame):
-        raise DataError(f"bars must be a pandas DataFrame, got {type(bars).__name__}")
-    past = as_timestamps(x_timestamp, "x_timestamp")
-    future = as_timestamps(y_timestamp, "y_timestamp")
+def _past(bars: pd.DataFrame, x_timestamp: Iterable[Any] | None) -> pd.DatetimeIndex:
+    if x_timestamp is not None:
+        past = as_timestamps(x_timestamp, "x_timestamp")
+    elif isinstance(bars.index, pd.DatetimeIndex):
+        past = as_timestamps(bars.index, "the bars' index")
+    else:
+        named = next((name for name in TIMESTAMP_NAMES if name in bars.columns), None)
+        if named is None:
+            raise DataError(
+                f"the bars have no times: give x_timestamp, a DatetimeIndex or a column "
+                f"{TIMESTAMPS}"
+            )
+        past = as_timestamps(bars[named], f"column {named}")
     if len(past) != len(bars):
         raise DataError(
             f"x_timestamp must have one timestamp for each bar, got {len(past)} timestamps "
             f"for {len(bars)} bars"
         )
+    return past
+
+
+def _future(
+    past: pd.DatetimeIndex, y_timestamp: Iterable[Any] | None, pred_len: int, calendar: Any
+) -> pd.DatetimeIndex:
+    if y_timestamp is None:
+        return future_timestamps(past, pred_len, calendar=calendar).rename(TIMESTAMPS)
+    if calendar is not None:
+        raise ConfigError("a calendar is for making y_timestamp: give one of the two")
+    future = as_timestamps(y_timestamp, "y_timestamp")
     if len(future) != pred_len:
         raise DataError(
             f"y_timestamp must have one timestamp for each bar to predict, got {len(future)} "
             f"timestamps for pred_len {pred_len}"
         )
+    return future
+
+
+def _check_order(past: pd.DatetimeIndex, future: pd.DatetimeIndex) -> None:
+    """One clock, the oldest first: a table that begins with the newest is an easy mistake."""
     if str(past.tz) != str(future.tz):  # by name: one zone has several classes
         raise DataError(
             f"x_timestamp and y_timestamp must be on one clock, got {_clock(past)} and "
             f"{_clock(future)}; convert one with tz_convert or tz_localize"
         )
-    values = _features(bars, past)
-    # About the first bar, so that equal bars have exactly their own value as the mean.
-    mean = values[0] + (values - values[0]).mean(axis=0)
-    std = np.sqrt(np.square(values - mean).mean(axis=0))
-    stamps = np.concatenate((stamp_columns(past), stamp_columns(future)))
-    return Series(values, mean, std, stamps, future)
+    for name, times in (("x_timestamp", past), ("y_timestamp", future)):
+        late = np.flatnonzero(times[1:] <= times[:-1])
+        if late.size:
+            row = int(late[0]) + 1
+            raise DataError(
+                f"{name}, row {row + 1}: {times[row]} is not after {times[row - 1]}; sort the "
+                "rows, the oldest first, and keep one of each time"
+            )
+    if len(past) and len(future) and future[0] <= past[-1]:
+        raise DataError(
+            f"y_timestamp must follow the bars: it begins at {future[0]}, the bars end at "
+            f"{past[-1]}"
+        )
 
 
 def _features(bars: pd.DataFrame, past: pd.DatetimeIndex) -> NDArray[np.float64]:

@@ -3,9 +3,9 @@
 Axes: B series, N bars known, S bars to come, C paths of each series, F = 6 features.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -13,17 +13,20 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import nn
 
 from kronos.data.layout import FEATURES
 from kronos.errors import ConfigError, DataError
 from kronos.model import Kronos, KronosTokenizer
-from kronos.model.decoding import decode_paths
+from kronos.model.decoding import Draw, decode_paths, decode_values
 from kronos.model.mode import evaluating
-from kronos.model.sampling import Sampling, count, path_uniforms
-from kronos.predict_inputs import Series, read_series
+from kronos.model.prompts import encode_prompts
+from kronos.model.sampling import PathDraws, ReferenceDraws, Sampling, count, path_uniforms
+from kronos.predict.inputs import Series, read_series
+from kronos.predict.options import ForecastOptions, Options
+from kronos.predict.outputs import mean_frame, paths_frame, sane
 
-_HIGH, _LOW, _VOLUME = FEATURES.index("high"), FEATURES.index("low"), FEATURES.index("volume")
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class KronosPredictor:
@@ -35,8 +38,11 @@ class KronosPredictor:
     early ones count in the normalisation, and in the tokenizer's attention, whose cost grows
     with the square of their number: pass fewer where that is not wanted.
 
-    `device`: where the model and the tokenizer are moved to; None is where the model is. Their
-    precision is kept; the output is float32 in any.
+    `device`: where the model and the tokenizer are moved to; None is where the model is.
+    `precision`: what the model's weights are cast to, "float32", "bfloat16" or "float16"; None
+    keeps theirs. The tokenizer keeps its own: a bit of a code is a sign, and half precision
+    would turn those near zero. The output is float32 in any. `compile`: whether torch.compile
+    makes the step of one bar; its first call then takes a minute or so.
     """
 
     def __init__(
@@ -46,124 +52,143 @@ class KronosPredictor:
         device: str | torch.device | None = None,
         max_context: int = 512,
         clip: float = 5,
+        *,
+        precision: str | None = None,
     ) -> None:
-        if (model.s1_bits, model.s2_bits) != (tokenizer.s1_bits, tokenizer.s2_bits):
-            raise ConfigError(
-                f"model and tokenizer must agree on the bits of a code, got "
-                f"{model.s1_bits} + {model.s2_bits} and {tokenizer.s1_bits} + {tokenizer.s2_bits}"
-            )
-        if tokenizer.d_in != len(FEATURES):
-            raise ConfigError(
-                f"the tokenizer must take the {len(FEATURES)} columns {', '.join(FEATURES)}, "
-                f"its d_in is {tokenizer.d_in}"
-            )
+        _check_pair(model, tokenizer)
         if not clip > 0:
             raise ConfigError(f"clip must be above 0, got {clip!r}")
+        if precision is not None and precision not in PRECISIONS:
+            raise ConfigError(
+                f"precision must be one of {', '.join(PRECISIONS)} or None, got {precision!r:.60}"
+            )
         self.max_context = count("max_context", max_context, minimum=1)
         self.clip = float(clip)
         self.device = torch.device(device) if device is not None else _home(model)[0]
-        self.model = model.to(self.device)
+        self.model = model.to(self.device, PRECISIONS.get(precision or ""))
         self.tokenizer = tokenizer.to(self.device)
 
     def predict(
         self,
         df: pd.DataFrame,
-        x_timestamp: Iterable[Any],
-        y_timestamp: Iterable[Any],
-        pred_len: int,
+        x_timestamp: Iterable[Any] | None = None,
+        y_timestamp: Iterable[Any] | None = None,
+        pred_len: int | None = None,
         T: float = 1.0,
         top_k: int | None = 0,
         top_p: float | None = 0.9,
         sample_count: int = 1,
         verbose: bool = True,
-        *,
-        seed: int | None = None,
-        clip_volume: bool = False,
-        repair_ohlc: bool = False,
+        **options: Unpack[ForecastOptions],
     ) -> pd.DataFrame:
         """Forecast one series: the six columns in float32, indexed by `y_timestamp`.
 
         `df`: N bars, oldest first, with open, high, low and close; without volume it counts as
         0, without amount as volume times the mean of the four prices. `x_timestamp` (N) and
         `y_timestamp` (`pred_len`): their times, as any list, Series or Index of datetimes or
-        ISO texts, all on one clock; the model reads the wall-clock fields as they stand.
+        ISO texts, ascending and all on one clock; the model reads the wall-clock fields as they
+        stand. Without `x_timestamp` they are the index or the column `timestamps` of the bars.
+        Without `y_timestamp` they are made: the spacing, the sessions and the weekends of the
+        history go on, see `data.sessions.future_timestamps`.
 
         `T`, `top_k`, `top_p`: see `sampling.Sampling`; T 0 or top_k 1 is greedy, None is off.
-        `sample_count` paths are averaged. `seed`: the same history with the same seed gives the
-        same forecast, alone or in any batch; None draws from torch's global generator.
-        `verbose`: a progress bar on stderr.
-
-        The raw forecast may have negative volumes and a high below its close. `clip_volume`
-        raises volume and amount to 0 at least; `repair_ohlc` widens high and low around open
-        and close. Both are off by default.
+        `sample_count` paths are averaged. `verbose`: a progress bar on stderr.
+        `options`: see `options.ForecastOptions`. With `quantiles` the frame also has
+        columns such as `close_q0.9`, those of the paths at each bar.
 
         DataError names the column and row at fault; ConfigError the setting.
         """
+        x_list = None if x_timestamp is None else [x_timestamp]
+        y_list = None if y_timestamp is None else [y_timestamp]
         return self.predict_batch(
-            [df],
-            [x_timestamp],
-            [y_timestamp],
-            pred_len,
-            T,
-            top_k,
-            top_p,
-            sample_count,
-            verbose,
-            seed=seed,
-            clip_volume=clip_volume,
-            repair_ohlc=repair_ohlc,
+            [df], x_list, y_list, pred_len, T, top_k, top_p, sample_count, verbose, **options
         )[0]
 
     def predict_batch(
         self,
         df_list: Sequence[pd.DataFrame],
-        x_timestamp_list: Sequence[Iterable[Any]],
-        y_timestamp_list: Sequence[Iterable[Any]],
-        pred_len: int,
+        x_timestamp_list: Sequence[Iterable[Any]] | None = None,
+        y_timestamp_list: Sequence[Iterable[Any]] | None = None,
+        pred_len: int | None = None,
         T: float = 1.0,
         top_k: int | None = 0,
         top_p: float | None = 0.9,
         sample_count: int = 1,
         verbose: bool = True,
-        *,
-        seed: int | Sequence[int] | None = None,
-        clip_volume: bool = False,
-        repair_ohlc: bool = False,
+        **options: Unpack[ForecastOptions],
     ) -> list[pd.DataFrame]:
-        """Forecast several series of equal length at once; one frame for each, in order.
+        """Forecast several series at once, of any lengths; one frame for each, in order.
 
         Arguments as in `predict`. With one `seed` all series draw with the same numbers, each
         as if it were alone, so that variants of one history compare like for like; a list
         gives each series a seed of its own.
         """
-        sampling = Sampling(T, top_k, top_p)
-        steps = self._steps(pred_len)
-        paths = count("sample_count", sample_count, minimum=1)
-        lengths = [len(df_list), len(x_timestamp_list), len(y_timestamp_list)]
-        if len(set(lengths)) > 1:
-            raise DataError(
-                f"df_list, x_timestamp_list and y_timestamp_list must be equally long, got "
-                f"{lengths[0]}, {lengths[1]} and {lengths[2]}"
-            )
-        seeds = _seeds(seed, lengths[0])
-        if not df_list:
-            return []
-        rows = zip(df_list, x_timestamp_list, y_timestamp_list, strict=True)
-        several = len(df_list) > 1
-        batch = [
-            read_series(*row, pred_len=steps, where=f"series {i}: " if several else "")
-            for i, row in enumerate(rows)
-        ]
-        _check_same_length(batch)
-        uniforms = torch.stack([path_uniforms(s, p, steps) for s in seeds for p in range(paths)])
-        with _progress(steps, verbose) as on_step:
-            scores = self._scores(batch, paths, uniforms, sampling, on_step)
+        asked = Options(Sampling(T, top_k, top_p), sample_count, **options)
+        batch = self._read(df_list, x_timestamp_list, y_timestamp_list, pred_len, asked)
+        values = self._values(batch, asked, verbose)
         return [
-            _frame(one, one.restored(score), clip_volume, repair_ohlc)
-            for one, score in zip(batch, scores, strict=True)
+            mean_frame(of_paths, one.future, asked.quantiles)
+            for one, of_paths in zip(batch, values, strict=True)
         ]
 
-    def _steps(self, pred_len: int) -> int:
+    def predict_paths(
+        self,
+        df: pd.DataFrame,
+        x_timestamp: Iterable[Any] | None = None,
+        y_timestamp: Iterable[Any] | None = None,
+        pred_len: int | None = None,
+        T: float = 1.0,
+        top_k: int | None = 0,
+        top_p: float | None = 0.9,
+        sample_count: int = 20,
+        verbose: bool = True,
+        **options: Unpack[ForecastOptions],
+    ) -> pd.DataFrame:
+        """All paths of one series: the six columns in float32, indexed by (path, timestamp).
+
+        Arguments as in `predict`, which gives the mean of these paths. Paths are counted from
+        0; with a `seed` path 7 is the same whatever `sample_count` is.
+        """
+        asked = Options(Sampling(T, top_k, top_p), sample_count, **options)
+        if asked.quantiles:
+            raise ConfigError("quantiles are for predict and predict_batch; this gives all paths")
+        x_list = None if x_timestamp is None else [x_timestamp]
+        y_list = None if y_timestamp is None else [y_timestamp]
+        batch = self._read([df], x_list, y_list, pred_len, asked)
+        return paths_frame(self._values(batch, asked, verbose)[0], batch[0].future)
+
+    def _read(
+        self,
+        bars: Sequence[pd.DataFrame],
+        past: Sequence[Iterable[Any]] | None,
+        future: Sequence[Iterable[Any]] | None,
+        pred_len: int | None,
+        asked: Options,
+    ) -> list[Series]:
+        steps = self._steps(pred_len, future)
+        given = {"x_timestamp_list": past, "y_timestamp_list": future}
+        for name, one in given.items():
+            if one is not None and len(one) != len(bars):
+                raise DataError(
+                    f"{name} must be as long as df_list, got {len(one)} for {len(bars)} series"
+                )
+        asked.check_for(len(bars))
+        nothing: list[Any] = [None] * len(bars)
+        rows = zip(bars, past or nothing, future or nothing, strict=True)
+        several = len(bars) > 1
+        return [
+            read_series(*row, steps, asked.calendar, where=f"series {i}: " if several else "")
+            for i, row in enumerate(rows)
+        ]
+
+    def _steps(self, pred_len: int | None, future: Sequence[Iterable[Any]] | None) -> int:
+        if pred_len is None and future and isinstance(future[0], Sized):
+            pred_len = len(future[0])
+        if pred_len is None:
+            raise ConfigError(
+                "pred_len, the number of bars to predict, is needed where no list "
+                "of y_timestamp says it"
+            )
         steps = count("pred_len", pred_len, minimum=1)
         if steps > self.max_context:
             raise ConfigError(
@@ -172,34 +197,58 @@ class KronosPredictor:
             )
         return steps
 
-    @torch.no_grad()
+    def _values(
+        self, batch: list[Series], asked: Options, verbose: bool
+    ) -> list[NDArray[np.float64]]:
+        """The paths of each series, (C, S, F)."""
+        if not batch:
+            return []
+        # The longest first: their windows slide first, and neighbours are computed together.
+        order = sorted(range(len(batch)), key=lambda number: -len(batch[number].values))
+        draw = self._draw(asked, order, len(batch[0].future))
+        ordered = [batch[number] for number in order]
+        with _progress(len(batch[0].future), verbose) as on_step:
+            scores = self._scores(ordered, asked, draw, on_step)
+        found = {
+            number: sane(batch[number].restored(one), asked.clip_volume, asked.repair_ohlc)
+            for number, one in zip(order, scores, strict=True)
+        }
+        return [found[number] for number in range(len(batch))]
+
+    def _draw(self, asked: Options, order: list[int], steps: int) -> Draw:
+        """What draws the ids of series that are decoded in this order."""
+        here = _home(self.model)[0]
+        if asked.reference_draws:
+            return ReferenceDraws(asked.sampling, asked.stream(here))
+        seeds = asked.seeds(len(order))
+        paths = [(seeds[number], path) for number in order for path in range(asked.paths)]
+        uniforms = torch.stack([path_uniforms(seed, path, steps) for seed, path in paths])
+        return PathDraws(asked.sampling, uniforms.to(here))
+
+    @torch.inference_mode()
     def _scores(
-        self,
-        batch: list[Series],
-        paths: int,
-        uniforms: Tensor,
-        sampling: Sampling,
-        on_step: Callable[[], object],
+        self, batch: list[Series], asked: Options, draw: Draw, on_step: Callable[[], object]
     ) -> NDArray[np.float64]:
-        """Normalised forecasts (B, S, F), the mean over the paths; uniforms (B*C, S, 2)."""
-        there, dtype = _home(self.tokenizer)
-        here, _ = _home(self.model)
-        steps = uniforms.shape[1]
-        scores = np.stack([one.normalised(self.clip) for one in batch])  # B N F
-        stamps = torch.from_numpy(np.stack([one.stamps for one in batch]))  # B N+S 5
+        """Normalised forecasts (B, C, S, F)."""
+        here, there = _home(self.model)[0], _home(self.tokenizer)[0]
+        scores = [one.normalised(self.clip) for one in batch]
+        stamps = torch.from_numpy(np.stack([one.future_stamps for one in batch]))  # B S 5
+        past = [one.past_stamps for one in batch]
         with evaluating(self.model, self.tokenizer):
-            halves = self.tokenizer.encode_halves(torch.from_numpy(scores).to(there, dtype))
-            kept = slice(-self.max_context, None)
-            s1, s2 = (half[:, kept].to(here).repeat_interleave(paths, 0) for half in halves)
-            stamps = stamps[:, -(s1.shape[1] + steps) :].to(here).repeat_interleave(paths, 0)
-            s1_new, s2_new = decode_paths(
-                self.model, s1, s2, stamps, uniforms.to(here), sampling, self.max_context, on_step
+            prompts = encode_prompts(self.tokenizer, scores, past, self.max_context)
+            s1, s2 = decode_paths(
+                self.model,
+                prompts.to(here),
+                stamps.to(here),
+                asked.paths,
+                draw,
+                self.max_context,
+                min(asked.context_stride, self.max_context),
+                on_step,
             )
-            all_s1 = torch.cat((s1, s1_new), dim=1)[:, kept].to(there)
-            all_s2 = torch.cat((s2, s2_new), dim=1)[:, kept].to(there)
-            decoded = self.tokenizer.decode((all_s1, all_s2), half=True)[:, -steps:]  # B*C S F
-        by_path = decoded.cpu().double().unflatten(0, (len(batch), paths))
-        return np.asarray(by_path.mean(dim=1).numpy())
+            new = s1.to(there), s2.to(there)
+            values = decode_values(self.tokenizer, prompts.to(there), *new, self.max_context)
+        return np.asarray(values.double().cpu().numpy())
 
 
 def _home(module: nn.Module) -> tuple[torch.device, torch.dtype]:
@@ -207,36 +256,17 @@ def _home(module: nn.Module) -> tuple[torch.device, torch.dtype]:
     return parameter.device, parameter.dtype
 
 
-def _seeds(seed: int | Sequence[int] | None, series: int) -> list[int]:
-    if seed is None:
-        return torch.randint(2**62, (series,)).tolist()
-    seeds = list(seed) if isinstance(seed, Sequence) else [seed] * series
-    if len(seeds) != series:
-        raise ConfigError(f"seed must be one number or one for each of {series}, got {len(seeds)}")
-    for one in seeds:
-        if isinstance(one, bool) or not isinstance(one, int | np.integer):
-            raise ConfigError(f"seed must be a whole number or None, got {one!r}")
-    return [int(one) for one in seeds]
-
-
-def _check_same_length(batch: list[Series]) -> None:
-    lengths = [len(one.values) for one in batch]
-    if len(set(lengths)) > 1:
-        raise DataError(
-            f"the series of one batch must be equally long, got {sorted(set(lengths))} bars; "
-            "cut them to one length or predict them apart"
+def _check_pair(model: Kronos, tokenizer: KronosTokenizer) -> None:
+    if (model.s1_bits, model.s2_bits) != (tokenizer.s1_bits, tokenizer.s2_bits):
+        raise ConfigError(
+            f"model and tokenizer must agree on the bits of a code, got "
+            f"{model.s1_bits} + {model.s2_bits} and {tokenizer.s1_bits} + {tokenizer.s2_bits}"
         )
-
-
-def _frame(
-    one: Series, values: NDArray[np.float64], clip_volume: bool, repair_ohlc: bool
-) -> pd.DataFrame:
-    if clip_volume:
-        values[:, _VOLUME:] = np.maximum(values[:, _VOLUME:], 0.0)  # volume and amount
-    if repair_ohlc:
-        prices = values[:, :_VOLUME]
-        values[:, _HIGH], values[:, _LOW] = prices.max(axis=1), prices.min(axis=1)
-    return pd.DataFrame(values.astype(np.float32), index=one.future, columns=list(FEATURES))
+    if tokenizer.d_in != len(FEATURES):
+        raise ConfigError(
+            f"the tokenizer must take the {len(FEATURES)} columns {', '.join(FEATURES)}, "
+            f"its d_in is {tokenizer.d_in}"
+        )
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from kronos.data.timestamps import stamp_columns
 from kronos.model import Kronos, KronosTokenizer
 from kronos.model.sampling import filter_logits
-from kronos.predict_inputs import FEATURES, read_series
+from kronos.predict.inputs import FEATURES
 
 Vectors = dict[str, Tensor]
 Near = Callable[[Tensor, Tensor], None]
@@ -295,7 +296,7 @@ def test_released_forecaster(
     assert sum(p.numel() for p in model.parameters()) == RELEASED_PARAMETERS[size]
     give_recipe_weights(model, 2)
     bars = pd.read_csv(BARS, nrows=256)
-    stamp = torch.from_numpy(read_series(bars, bars["timestamps"], [], 0).stamps)[None]
+    stamp = torch.from_numpy(stamp_columns(bars["timestamps"]))[None]
     s1_ids, s2_ids = released["tokenizer_base.encode_s1"], released["tokenizer_base.encode_s2"]
     with torch.no_grad():
         logits, context = model.decode_s1(s1_ids, s2_ids, stamp, last_only=True)

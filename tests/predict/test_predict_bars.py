@@ -116,6 +116,16 @@ def test_P10_ohlc_is_repaired_on_demand(predict: Predict) -> None:
         ({"T": -1}, "T must be"),
         ({"top_p": 2}, "top_p must be"),
         ({"top_k": -3}, "top_k must be"),
+        ({"context_stride": 0}, "context_stride must be a whole number of at least 1, got 0"),
+        ({"quantiles": [0.5]}, "quantiles take sample_count 2 or more, got 1"),
+        ({"quantiles": [0.1, 1.1], "sample_count": 3}, "quantiles must lie .* 0 and 1, got 1.1"),
+        (
+            {"quantiles": ["0.1"], "sample_count": 3},
+            "quantiles must lie between 0 and 1, got '0.1'",
+        ),
+        ({"quantiles": [0.1, 0.1], "sample_count": 3}, "quantiles must differ, got 0.1, 0.1"),
+        ({"reference_draws": True, "T": 0}, "reference_draws takes T above 0, got 0"),
+        ({"reference_draws": True, "seed": [1]}, "reference_draws has one stream"),
         ({"sample_count": 0}, "sample_count must be a whole number of at least 1, got 0"),
         ({"seed": 0.5}, "seed must be a whole number or None, got 0.5"),
         ({"pred_len": 600}, r"pred_len must not exceed max_context.*600 > 512"),
@@ -126,17 +136,29 @@ def test_P13_bad_settings(predict: Predict, settings: dict[str, Any], rule: str)
         predict(**settings)
 
 
-@pytest.mark.parametrize("pred_len", [0, -1, 2.5, None, True])
+@pytest.mark.parametrize("pred_len", [0, -1, 2.5, True])
 def test_P14_nothing_to_predict(predict: Predict, pred_len: Any) -> None:
     with pytest.raises(ConfigError, match=f"pred_len must be .* at least 1, got {pred_len}"):
         predict(pred_len, y_timestamp=[])
     with pytest.raises(DataError, match="0 timestamps for pred_len 10"):
         predict(y_timestamp=[])
+    with pytest.raises(ConfigError, match=r"pred_len must be .* at least 1, got 0"):
+        predict(None, y_timestamp=[])
+
+
+def test_P14_the_future_timestamps_say_how_many(predict: Predict, bars: Frame) -> None:
+    assert predict(None).equals(predict())
+    for none in (None, iter(bars["timestamps"][64:74])):  # an iterator has no length
+        with pytest.raises(ConfigError, match="pred_len, the number of bars to predict, is needed"):
+            predict(None, y_timestamp=none)
 
 
 def test_P15_an_empty_batch_gives_an_empty_list(predictor: KronosPredictor, bars: Frame) -> None:
     assert predictor.predict_batch([], [], [], 5) == []
-    with pytest.raises(DataError, match="must be equally long, got 1, 0 and 0"):
+    assert predictor.predict_batch([], pred_len=5) == []
+    with pytest.raises(DataError, match="y_timestamp_list must be as long as df_list, got 2 for 1"):
+        predictor.predict_batch([bars], y_timestamp_list=[[], []], pred_len=5)
+    with pytest.raises(DataError, match="x_timestamp_list must be as long as df_list, got 0 for 1"):
         predictor.predict_batch([bars], [], [], 5)
 
 
@@ -169,18 +191,56 @@ def test_P18_one_clock(predict: Predict, bars: Frame) -> None:
     assert np.array_equal(aware, predict())
 
 
-def test_series_of_other_lengths_and_faults_are_named_by_their_place(
+def test_faults_of_a_batch_are_named_by_their_place(
     predictor: KronosPredictor,
     batch_arguments: Batch,
 ) -> None:
     frames, past, future = batch_arguments(2)
-    with pytest.raises(DataError, match=r"equally long, got \[49, 50\] bars"):
-        predictor.predict_batch(
-            [frames[0], frames[1][1:]], [past[0], past[1][1:]], future, 10, verbose=False
-        )
     frames[1] = frames[1].assign(close=np.nan)
     with pytest.raises(DataError, match="series 1: column close, row 1"):
         predictor.predict_batch(frames, past, future, 10, verbose=False)
+
+
+@pytest.mark.parametrize("which", ["x_timestamp", "y_timestamp"])
+def test_P4_times_out_of_order_are_named(predict: Predict, bars: Frame, which: str) -> None:
+    """A table that begins with the newest bar, or has one twice."""
+    times = list(bars["timestamps"][:64] if which == "x_timestamp" else bars["timestamps"][64:74])
+    with pytest.raises(DataError, match=f"{which}, row 2: .* is not after .*the oldest first"):
+        predict(**{which: times[::-1]})
+    times[6] = times[5]
+    with pytest.raises(DataError, match=f"{which}, row 7: {times[5]} is not after {times[5]}"):
+        predict(**{which: times})
+
+
+def test_P4_a_future_before_the_end_of_the_bars(predict: Predict, bars: Frame) -> None:
+    for shift in (1, 40):
+        with pytest.raises(DataError, match=r"must follow the bars: it begins at .*, the bars end"):
+            predict(y_timestamp=bars["timestamps"][64 - shift : 74 - shift])
+
+
+def test_D4_without_times_those_of_the_bars_and_their_sessions_count(
+    predictor: KronosPredictor, bars: Frame
+) -> None:
+    days = pd.bdate_range("2024-06-03", periods=20)  # Mondays to Fridays
+    slots = [*pd.timedelta_range("9h35min", "11h30min", freq="5min")]
+    slots += [*pd.timedelta_range("13h5min", "15h", freq="5min")]
+    times = pd.DatetimeIndex([day + slot for day in days for slot in slots])
+    history = pd.concat([bars] * 12, ignore_index=True)[: 19 * 48]
+    known, wanted = times[: 18 * 48], times[18 * 48 :][:60]
+    given = history[: 18 * 48].assign(timestamps=known)
+    plain = predictor.predict(given, known, wanted, 60, top_k=1, verbose=False)
+    named = given.rename(columns={"timestamps": "date"})
+    for frame in (given, given.set_index("timestamps"), named):
+        made = predictor.predict(frame, pred_len=60, top_k=1, verbose=False)
+        assert made.equals(plain)
+        assert made.index.name == "timestamps"
+    free = np.busdaycalendar(holidays=[str(days[18].date())])
+    options = {"pred_len": 60, "top_k": 1, "verbose": False, "calendar": free}
+    assert predictor.predict(given, **options).index[0] == times[19 * 48]
+    with pytest.raises(ConfigError, match="a calendar is for making y_timestamp"):
+        predictor.predict(given, known, wanted, **options)
+    with pytest.raises(DataError, match="the bars have no times: give x_timestamp"):
+        predictor.predict(given.drop(columns="timestamps"), pred_len=2)
 
 
 def test_columns_that_are_missing_repeated_or_no_numbers(predict: Predict, bars: Frame) -> None:
@@ -198,8 +258,8 @@ def test_bars_that_are_no_bars(predictor: KronosPredictor, bars: Frame) -> None:
         predictor.predict({"open": [1.0]}, future, future, 3)  # type: ignore[arg-type]
     twice = pd.concat([bars[:3], bars[["low"]][:3]], axis=1)
     with pytest.raises(DataError, match="more than one column low"):
-        predictor.predict(twice, future, future, 3)
-    one = predictor.predict(bars[:1], future[:1], future, 3, verbose=False)
+        predictor.predict(twice, future, bars["timestamps"][3:6], 3)
+    one = predictor.predict(bars[:1], future[:1], bars["timestamps"][1:4], 3, verbose=False)
     assert np.allclose(one, bars[COLUMNS][:1].to_numpy(), rtol=1e-6)  # nothing moved yet
 
 

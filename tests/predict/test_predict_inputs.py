@@ -5,7 +5,7 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kronos.predict_inputs import FEATURES, Series, read_series
+from kronos.predict.inputs import FEATURES, Series, read_series
 
 
 def series_of(values: np.ndarray) -> Series:
@@ -43,7 +43,8 @@ def test_restored_undoes_normalised(prices: list[float], scale: float) -> None:
 
 def test_stamps_cover_past_and_future() -> None:
     one = series_of(np.ones((3, 6)))
-    assert one.stamps.tolist() == [[0, hour, 0, 1, 1] for hour in range(5)]
+    assert one.past_stamps.tolist() == [[0, hour, 0, 1, 1] for hour in range(3)]
+    assert one.future_stamps.tolist() == [[0, hour, 0, 1, 1] for hour in (3, 4)]
     assert list(one.future) == list(pd.date_range("2024-01-01 03:00", periods=2, freq="h"))
 
 

@@ -15,8 +15,8 @@ from kronos.model import Kronos, KronosTokenizer
 from kronos.model.sampling import path_uniforms
 from kronos.predict import KronosPredictor
 
-CONFORMANCE = Path(__file__).parent / "conformance"
-BARS = Path(__file__).parents[2] / "shared" / "data" / "XSHG_5min_600977.csv"
+CONFORMANCE = Path(__file__).parents[1] / "conformance"
+BARS = Path(__file__).parents[3] / "shared" / "data" / "XSHG_5min_600977.csv"
 CONFIG = json.loads((CONFORMANCE / "tiny_config.json").read_text(encoding="utf-8"))
 COLUMNS = ["open", "high", "low", "close", "volume", "amount"]
 
@@ -215,6 +215,29 @@ def test_P20_the_prompt_is_encoded_once(
     assert seen == [(1, 64, 6)]
 
 
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_P21_a_precision_is_the_forecasters_alone(
+    bars: Frame, name: str, tiny_models: TinyModels
+) -> None:
+    """Half precision would turn bits of the codes: their signs are near zero."""
+    model, tokenizer = tiny_models()
+    predictor = KronosPredictor(model, tokenizer, precision=name)
+    assert {p.dtype for p in model.parameters()} == {getattr(torch, name)}
+    assert {p.dtype for p in tokenizer.parameters()} == {torch.float32}
+    times = bars["timestamps"]
+    frame = predictor.predict(bars[:64], times[:64], times[64:70], 6, T=0, verbose=False)
+    plain = KronosPredictor(*tiny_models())
+    wanted = plain.predict(bars[:64], times[:64], times[64:70], 6, T=0, verbose=False)
+    assert (frame.dtypes == np.float32).all()
+    assert np.allclose(frame["close"], wanted["close"], rtol=0.02)
+
+
+@pytest.mark.parametrize("name", ["fp32", "double", ""])
+def test_P21_a_precision_that_there_is_not(name: str, tiny_models: TinyModels) -> None:
+    with pytest.raises(ConfigError, match=f"float32, bfloat16, float16 or None, got '{name}'"):
+        KronosPredictor(*tiny_models(), precision=name)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_P21_other_precisions(bars: Frame, dtype: torch.dtype, tiny_models: TinyModels) -> None:
     model, tokenizer = tiny_models()
@@ -247,31 +270,34 @@ def test_P22_predicting_before_and_after_a_change_of_precision(
 
 
 def test_P23_threads_share_a_predictor_that_is_in_training(
-    bars: Frame, tiny_models: TinyModels, same: Same
+    bars: Frame, tiny_models: TinyModels
 ) -> None:
+    """Eight threads, fifty forecasts each, of lengths in turn: to the bit what one thread gives."""
     model, tokenizer = tiny_models()
     model.token_drop.p = 0.9
     model.train()
-    predictor = KronosPredictor(model, tokenizer)
+    predictor = KronosPredictor(model, tokenizer, max_context=60)
     times = bars["timestamps"]
+    lengths = (40, 55, 59, 64)
 
     def run(length: int) -> Frame:
-        return predictor.predict(
-            bars[:length], times[:length], times[length : length + 5], 5, top_k=1, verbose=False
-        )
+        future = times[length : length + 3]
+        options = {"sample_count": 2, "seed": length, "verbose": False}
+        return predictor.predict(bars[:length], times[:length], future, 3, **options)
 
-    wanted = {length: run(length) for length in (40, 55, 64)}
+    wanted = {length: run(length) for length in lengths}
     faults: list[object] = []
 
-    def work(length: int) -> None:
-        for _ in range(15):
+    def work(number: int) -> None:
+        for turn in range(50):
+            length = lengths[(number + turn) % len(lengths)]
             try:
-                if not same(run(length), wanted[length], rtol=1e-5):
+                if not run(length).equals(wanted[length]):
                     faults.append(length)
             except Exception as error:
                 faults.append(error)
 
-    threads = [threading.Thread(target=work, args=(length,)) for length in wanted]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
