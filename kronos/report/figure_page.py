@@ -35,7 +35,7 @@ def write(path: Path, drawing: Drawing) -> None:
     write_text(
         path,
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{_plain(drawing.title)}</title></head><body>{plot}</body></html>\n",
+        f"<title>{plain(drawing.title)}</title></head><body>{plot}</body></html>\n",
     )
 
 
@@ -44,7 +44,7 @@ def _traces(drawing: Drawing) -> Iterator[dict[str, Any]]:
     curve = {"type": "scatter", "x": drawing.x, "mode": "lines"}
     for rank, (name, column) in enumerate(drawing.columns.items()):
         yield curve | {
-            "name": _plain(name),
+            "name": plain(name),
             "y": drawing.heights(column),
             "stackgroup": "alive",
             "line": {"width": 0, "shape": "hv", "color": drawing.colours[name]},
@@ -63,7 +63,7 @@ def _traces(drawing: Drawing) -> Iterator[dict[str, Any]]:
     for line in drawing.lines:
         yield {
             "type": "scatter",
-            "name": _plain(line.label),
+            "name": plain(line.label),
             "x": [0, drawing.end],
             "y": [None if line.far else line.height] * 2,
             "mode": "lines",
@@ -73,7 +73,7 @@ def _traces(drawing: Drawing) -> Iterator[dict[str, Any]]:
     for name, colour in drawing.phase_colours.items():
         yield {
             "type": "bar",  # of no height: for its key alone
-            "name": _plain(name),
+            "name": plain(name),
             "x": [0],
             "y": [None],
             "marker": {"color": colour},
@@ -96,7 +96,7 @@ def _layout(drawing: Drawing) -> dict[str, Any]:
         for span in drawing.phases()
     ]
     notes = [
-        {"x": x, "y": y, "yref": "paper", "text": _plain(text), "xanchor": side, "showarrow": False}
+        {"x": x, "y": y, "yref": "paper", "text": plain(text), "xanchor": side, "showarrow": False}
         | {"yanchor": "middle", "font": {"size": 1.3 * size}, "bgcolor": "white" if y < 1 else None}
         for x, y, text, side, size in drawing.texts()
     ]
@@ -105,7 +105,7 @@ def _layout(drawing: Drawing) -> dict[str, Any]:
         "width": WIDTH,
         "height": HEIGHT,
         "margin": {"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM},
-        "title": {"text": f"<b>{_plain(drawing.title)}</b>", "x": LEFT / WIDTH, "y": 0.96},
+        "title": {"text": f"<b>{plain(drawing.title)}</b>", "x": LEFT / WIDTH, "y": 0.96},
         "xaxis": {"title": {"text": X_LABEL}, "range": [0, drawing.end], "tickformat": ",d"},
         "yaxis": {"title": {"text": f"alive ({drawing.unit})"}, "range": [0, drawing.top]},
         "legend": {"x": 1.005, "y": 1.02, "traceorder": "normal"},
@@ -115,6 +115,6 @@ def _layout(drawing: Drawing) -> dict[str, Any]:
     }
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that neither a browser nor plotly reads as tags."""
     return html.escape(text, quote=False).replace("\n", "<br>")
