@@ -118,6 +118,40 @@ class PathCache:
         return at_prompt.flatten(2, 3) @ prompt_v + (at_own @ own_v).flatten(2, 3)
 
 
+class LonePathCache:
+    """As `PathCache`, of one path alone: what it looks at stands in one piece, the prompt at the
+    end of its room and the path's own behind it, so that one call sees both."""
+
+    def __init__(self, room: Room, heads: int, head_dim: int, like: Tensor) -> None:
+        self._end = room.prompt
+        self._kept = like.new_empty(2, 1, heads, room.prompt + room.new, head_dim)
+
+    def keep_prompt(self, rows: slice, k: Tensor, v: Tensor) -> None:
+        """Keys and values (1, H, N, d) of the prompt, in place of any before."""
+        self._keep(self._end - k.shape[2], k, v)
+
+    def keep_own(self, span: Span, k: Tensor, v: Tensor) -> None:
+        """Keys and values (1, H, Q, d) of new bars."""
+        self._keep(self._end + span.seen - span.queries, k, v)
+
+    def look(self, span: Span, hidden: Tensor | None, q: Tensor) -> Tensor:
+        """Attention of queries (1, H, Q, d), same shape; `hidden` as in `PathCache`."""
+        k, v = self._kept[:, :, :, self._end - span.widest : self._end + span.seen]
+        seen = None if hidden is None else ~hidden[:, 0]  # 1 1 Q widest+seen
+        return F.scaled_dot_product_attention(q, k, v, seen)
+
+    def _keep(self, start: int, k: Tensor, v: Tensor) -> None:
+        bars = slice(start, start + k.shape[2])
+        self._kept[0, :, :, bars] = k
+        self._kept[1, :, :, bars] = v
+
+
+def path_cache(room: Room, heads: int, head_dim: int, like: Tensor) -> PathCache | LonePathCache:
+    """An empty cache of one attention layer, on the device and in the dtype of `like`."""
+    alone = room.series == room.paths == 1
+    return (LonePathCache if alone else PathCache)(room, heads, head_dim, like)
+
+
 class CachedBlocks:
     """Transformer blocks with a cache for each; the weights are the blocks' own."""
 
@@ -125,7 +159,7 @@ class CachedBlocks:
         self.blocks = [block for block in blocks if isinstance(block, TransformerBlock)]
         attention = [block.self_attn for block in self.blocks]
         self.caches = [
-            PathCache(room, one.n_heads, 2 * len(one.rotary.inv_freq), one.k_proj.weight)
+            path_cache(room, one.n_heads, 2 * len(one.rotary.inv_freq), one.k_proj.weight)
             for one in attention
         ]
 
@@ -156,7 +190,7 @@ class CachedBlocks:
         return self.blocks[0].self_attn.rotary.at(positions)  # R 1 C*Q d/2
 
 
-def _reading(cache: PathCache, rows: slice) -> Attend:
+def _reading(cache: PathCache | LonePathCache, rows: slice) -> Attend:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         cache.keep_prompt(rows, k, v)
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -164,7 +198,7 @@ def _reading(cache: PathCache, rows: slice) -> Attend:
     return attend
 
 
-def _continuing(cache: PathCache, span: Span, hidden: Tensor | None) -> Attend:
+def _continuing(cache: PathCache | LonePathCache, span: Span, hidden: Tensor | None) -> Attend:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         cache.keep_own(span, k, v)
         return cache.look(span, hidden, q)

@@ -13,7 +13,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from kronos.model.cache import CachedBlocks, PathCache, Room, Span
+from kronos.model.cache import CachedBlocks, Room, Span, path_cache
 from kronos.model.dependency import DEPENDENCY_HEADS
 from kronos.model.forecaster import Kronos
 from kronos.model.prompts import Prompts, pieces
@@ -105,7 +105,7 @@ class _Decoder:
         self.starts = [0] * series
         self.trunk = CachedBlocks(model.transformer, room)
         weight = model.norm.weight
-        self.context = PathCache(room, DEPENDENCY_HEADS, len(weight) // DEPENDENCY_HEADS, weight)
+        self.context = path_cache(room, DEPENDENCY_HEADS, len(weight) // DEPENDENCY_HEADS, weight)
 
     def slide(self, step: int, max_context: int, stride: int) -> list[bool]:
         """Move the windows that a step would outgrow; which series' windows are to be read."""

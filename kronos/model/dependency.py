@@ -19,6 +19,7 @@ from kronos.model.layers import (
     rotate,
     split_heads,
 )
+from kronos.model.linear import Linear
 
 DEPENDENCY_HEADS = 4
 """The released weights have four heads here whatever `n_heads` says."""
@@ -38,10 +39,10 @@ class CrossAttention(nn.Module):
         head_dim = head_width(d_model, n_heads)
         self.n_heads = n_heads
         self.attn_dropout_p = attn_dropout_p
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj = Linear(d_model, d_model)
+        self.k_proj = Linear(d_model, d_model)
+        self.v_proj = Linear(d_model, d_model)
+        self.out_proj = Linear(d_model, d_model)
         self.rotary = RotaryEmbedding(head_dim)
         self.resid_dropout = nn.Dropout(resid_dropout_p)
 

@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from kronos.model.linear import Linear
+
 STAMP_SIZES = (("minute", 60), ("hour", 24), ("weekday", 7), ("day", 32), ("month", 13))
 """The stamp columns in order, each with the number of its rows; weekday has Monday = 0."""
 
@@ -20,7 +22,7 @@ class HierarchicalEmbedding(nn.Module):
         self.scale = math.sqrt(d_model)
         self.emb_s1 = nn.Embedding(2**s1_bits, d_model)
         self.emb_s2 = nn.Embedding(2**s2_bits, d_model)
-        self.fusion_proj = nn.Linear(2 * d_model, d_model)
+        self.fusion_proj = Linear(2 * d_model, d_model)
 
     def forward(self, s1_ids: Tensor, s2_ids: Tensor) -> Tensor:
         """Two (B, T) -> (B, T, D)."""

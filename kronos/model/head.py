@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kronos.model.linear import Linear
+
 _IGNORED = -100
 """A target that the cross-entropy leaves out; no id is negative."""
 
@@ -16,8 +18,8 @@ class DualHead(nn.Module):
 
     def __init__(self, s1_bits: int, s2_bits: int, d_model: int) -> None:
         super().__init__()
-        self.proj_s1 = nn.Linear(d_model, 2**s1_bits)
-        self.proj_s2 = nn.Linear(d_model, 2**s2_bits)
+        self.proj_s1 = Linear(d_model, 2**s1_bits)
+        self.proj_s2 = Linear(d_model, 2**s2_bits)
 
     def forward(self, context: Tensor) -> Tensor:
         """(B, T, D) -> coarse logits (B, T, V1)."""

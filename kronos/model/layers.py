@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kronos.model.checks import checkpointing_mode, head_width
+from kronos.model.linear import Linear
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the positions, each (T, d/2) or broadcastable to (B, H, T, d/2), float32."""
@@ -41,9 +42,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, ff_dim: int, ffn_dropout_p: float = 0.0) -> None:
         super().__init__()
-        self.w1 = nn.Linear(d_model, ff_dim, bias=False)
-        self.w3 = nn.Linear(d_model, ff_dim, bias=False)
-        self.w2 = nn.Linear(ff_dim, d_model, bias=False)
+        self.w1 = Linear(d_model, ff_dim, bias=False)
+        self.w3 = Linear(d_model, ff_dim, bias=False)
+        self.w2 = Linear(ff_dim, d_model, bias=False)
         self.ffn_dropout = nn.Dropout(ffn_dropout_p)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,10 +112,10 @@ class SelfAttention(nn.Module):
         head_dim = head_width(d_model, n_heads)
         self.n_heads = n_heads
         self.attn_dropout_p = attn_dropout_p
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj = Linear(d_model, d_model)
+        self.k_proj = Linear(d_model, d_model)
+        self.v_proj = Linear(d_model, d_model)
+        self.out_proj = Linear(d_model, d_model)
         self.rotary = RotaryEmbedding(head_dim)
         self.resid_dropout = nn.Dropout(resid_dropout_p)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from kronos.model.checks import probability, whole
 from kronos.model.hub import HubModel
 from kronos.model.layers import TransformerBlock, run_blocks
+from kronos.model.linear import Linear
 from kronos.model.quantizer import HierarchicalQuantizer, codes_of_bits
 
 TokenizerOutput = tuple[tuple[Tensor, Tensor], Tensor, Tensor, Tensor]
@@ -62,13 +63,13 @@ class KronosTokenizer(nn.Module, HubModel):
         )
         self.s1_bits, self.s2_bits = self.tokenizer.s1_bits, self.tokenizer.s2_bits
         bits = self.s1_bits + self.s2_bits
-        self.embed = nn.Linear(d_in, d_model)
+        self.embed = Linear(d_in, d_model)
         self.encoder = blocks(whole("n_enc_layers", n_enc_layers))
-        self.quant_embed = nn.Linear(d_model, bits)
-        self.post_quant_embed_pre = nn.Linear(self.s1_bits, d_model)
-        self.post_quant_embed = nn.Linear(bits, d_model)
+        self.quant_embed = Linear(d_model, bits)
+        self.post_quant_embed_pre = Linear(self.s1_bits, d_model)
+        self.post_quant_embed = Linear(bits, d_model)
         self.decoder = blocks(whole("n_dec_layers", n_dec_layers))
-        self.head = nn.Linear(d_model, d_in)
+        self.head = Linear(d_model, d_in)
 
     def forward(self, x: Tensor, *, checkpointing: str = "off") -> TokenizerOutput:
         """Quantize and reconstruct normalised bars x (B, T, F).
