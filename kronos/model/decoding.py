@@ -100,7 +100,8 @@ class _Decoder:
     def __init__(self, model: Kronos, prompts: Prompts, stamps: Tensor, paths: int) -> None:
         series, steps = stamps.shape[:2]
         room = Room(series, paths, prompts.s1.shape[1], steps)
-        self.model, self.prompts, self.stamps, self.paths = model, prompts, stamps, paths
+        self.model, self.prompts, self.paths = model, prompts, paths
+        self.times: Tensor = model.time_emb(stamps)[:, None]  # B 1 S D
         self.s1, self.s2 = (prompts.s1.new_zeros(series, paths, steps) for _ in range(2))
         self.starts = [0] * series
         self.trunk = CachedBlocks(model.transformer, room)
@@ -163,9 +164,8 @@ class _Decoder:
     def _extend(self, rows: slice, seen: int, queries: int) -> Tensor:
         """Compute the last `queries` of `seen` new bars; the contexts (R, C, D) of the last."""
         span, bars = Span(rows, self._window(rows), seen, queries), slice(seen - queries, seen)
-        x = self.model.embed(
-            self.s1[rows, :, bars], self.s2[rows, :, bars], self.stamps[rows, None, bars]
-        )  # R C Q D
+        x = self.model.embed(self.s1[rows, :, bars], self.s2[rows, :, bars])
+        x = x + self.times[rows, :, bars]  # R C Q D
         context = self.model.norm(self.trunk.continue_paths(x, span))
         keys = self.model.dep_layer.cross_attn.keys_and_values(context.flatten(1, 2))
         self.context.keep_own(span, *keys)

@@ -49,14 +49,27 @@ def sample_ids(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> Tensor:
     logits = logits.float()
     if sampling.greedy:
         return logits.argmax(-1)
-    logits = (logits - logits.amax(-1, keepdim=True)) / sampling.T  # no overflow at a tiny T
-    ranked, order = _rank(logits, sampling.top_k, sampling.top_p)
-    reached = torch.softmax(ranked, dim=-1).cumsum(-1)  # P V
-    passed = reached <= uniforms[:, None].to(reached) * reached[:, -1:]
-    # The dropped ids stand last and weigh nothing; rounding must not reach them either.
-    last = ranked.isfinite().sum(-1) - 1
-    rank = torch.minimum(passed.sum(-1), last)
-    return order.gather(-1, rank[:, None])[:, 0]
+    ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+    chances = ((ranked - ranked[:, :1]) / sampling.T).softmax(-1)  # no overflow at a tiny T
+    reached = chances.cumsum(-1)[:, : sampling.top_k or None]  # P V, or P k
+    last = _last_kept(reached, sampling.top_p)
+    passed = reached <= uniforms[:, None].to(reached) * reached.gather(-1, last)
+    # No further than the last: rounding must not reach what was dropped, or weighs nothing.
+    rank = torch.minimum(passed.sum(-1, keepdim=True), last)
+    return order.gather(-1, rank)[:, 0]
+
+
+def _last_kept(reached: Tensor, top_p: float | None) -> Tensor:
+    """(P, 1): the rank of the last id that top-p keeps, and that has any chance at all.
+
+    `reached`: sums of chances from the likeliest down, up to what top-k left.
+    """
+    total = reached[:, -1:]
+    above = reached[:, :-1]  # of the ids from the second one on: what ranks higher sums up to
+    kept = above < total
+    if top_p is not None and top_p < 1.0:
+        kept &= above <= top_p * total
+    return kept.sum(-1, keepdim=True)
 
 
 def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
