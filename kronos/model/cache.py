@@ -8,7 +8,7 @@ bars in one pass, H heads, d width of one head, D width.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -152,10 +152,36 @@ def path_cache(room: Room, heads: int, head_dim: int, like: Tensor) -> PathCache
     return (LonePathCache if alone else PathCache)(room, heads, head_dim, like)
 
 
-class CachedBlocks:
-    """Transformer blocks with a cache for each; the weights are the blocks' own."""
+def continue_block(
+    block: TransformerBlock,
+    x: Tensor,
+    rotation: Rotation | None,
+    cache: PathCache | LonePathCache,
+    span: Span,
+    hidden: Tensor | None,
+) -> Tensor:
+    """(R, C*Q, D) -> (R, C*Q, D): one block over new bars, with what it has kept before."""
 
-    def __init__(self, blocks: Iterable[nn.Module], room: Room) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        cache.keep_own(span, k, v)
+        return cache.look(span, hidden, q)
+
+    return block(x, rotation=rotation, attend=attend)
+
+
+class CachedBlocks:
+    """Transformer blocks with a cache for each; the weights are the blocks' own.
+
+    `advance`: what takes new bars through a block, `continue_block` or a faster equal.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[nn.Module],
+        room: Room,
+        advance: Callable[..., Tensor] = continue_block,
+    ) -> None:
+        self.advance = advance
         self.blocks = [block for block in blocks if isinstance(block, TransformerBlock)]
         attention = [block.self_attn for block in self.blocks]
         self.caches = [
@@ -180,7 +206,7 @@ class CachedBlocks:
         hidden = span.hidden(x.device)
         x = x.flatten(1, 2)  # R C*Q D
         for block, cache in zip(self.blocks, self.caches, strict=True):
-            x = block(x, rotation=rotation, attend=_continuing(cache, span, hidden))
+            x = self.advance(block, x, rotation, cache, span, hidden)
         return x.unflatten(1, (paths, span.queries))
 
     def _rotation(self, span: Span, paths: int, device: torch.device) -> Rotation | None:
@@ -194,14 +220,6 @@ def _reading(cache: PathCache | LonePathCache, rows: slice) -> Attend:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         cache.keep_prompt(rows, k, v)
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    return attend
-
-
-def _continuing(cache: PathCache | LonePathCache, span: Span, hidden: Tensor | None) -> Attend:
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        cache.keep_own(span, k, v)
-        return cache.look(span, hidden, q)
 
     return attend
 

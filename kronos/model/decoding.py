@@ -13,7 +13,8 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from kronos.model.cache import CachedBlocks, Room, Span, path_cache
+from kronos.model.cache import CachedBlocks, Room, Span, continue_block, path_cache
+from kronos.model.compiled import compiled_block
 from kronos.model.dependency import DEPENDENCY_HEADS
 from kronos.model.forecaster import Kronos
 from kronos.model.prompts import Prompts, pieces
@@ -32,6 +33,8 @@ def decode_paths(
     max_context: int,
     context_stride: int = 1,
     on_step: Callable[[], object] = lambda: None,
+    *,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Coarse and fine ids, each (B, C, S), that follow the prompts.
 
@@ -40,10 +43,10 @@ def decode_paths(
     again, and the window is read anew. With a stride of 1 that is at every bar, and exactly
     what a decoder without a cache gives; with n at every n-th, and a step then sees between
     `max_context` - n + 1 and `max_context` bars. No prompt is longer than `max_context`, nor is
-    S; a prompt's last bar is never dropped. `on_step` is called after each step. Gradients and
-    the model's mode are the caller's concern.
+    S; a prompt's last bar is never dropped. `on_step` is called after each step. `compiled`: see
+    `compiled.compiled_block`. Gradients and the model's mode are the caller's concern.
     """
-    decoder = _Decoder(model, prompts, stamps, paths)
+    decoder = _Decoder(model, prompts, stamps, paths, compiled)
     for step in range(stamps.shape[1]):
         slid = decoder.slide(step, max_context, context_stride)
         last = decoder.contexts(step, slid)  # B C D
@@ -97,14 +100,18 @@ def _decoded(
 class _Decoder:
     """The forecaster over prompts and their paths: its caches and the ids found so far."""
 
-    def __init__(self, model: Kronos, prompts: Prompts, stamps: Tensor, paths: int) -> None:
+    def __init__(
+        self, model: Kronos, prompts: Prompts, stamps: Tensor, paths: int, compiled: bool
+    ) -> None:
         series, steps = stamps.shape[:2]
         room = Room(series, paths, prompts.s1.shape[1], steps)
         self.model, self.prompts, self.paths = model, prompts, paths
         self.times: Tensor = model.time_emb(stamps)[:, None]  # B 1 S D
         self.s1, self.s2 = (prompts.s1.new_zeros(series, paths, steps) for _ in range(2))
         self.starts = [0] * series
-        self.trunk = CachedBlocks(model.transformer, room)
+        self.trunk = CachedBlocks(
+            model.transformer, room, compiled_block if compiled else continue_block
+        )
         weight = model.norm.weight
         self.context = path_cache(room, DEPENDENCY_HEADS, len(weight) // DEPENDENCY_HEADS, weight)
 

@@ -25,10 +25,10 @@ class Linear(nn.Linear):
         rows = input.numel() // self.in_features
         if rows > _MOST_ROWS or torch.is_grad_enabled() or not self._divides(input):
             return F.linear(input, self.weight, self.bias)
-        return self._by_parts(input, rows, torch.get_num_threads())
+        return self._by_parts(input, rows, cpu_threads())
 
     def _divides(self, input: Tensor) -> bool:
-        parts = torch.get_num_threads()
+        parts = cpu_threads()
         return (
             input.device.type == "cpu"
             and 1 < parts
@@ -46,3 +46,8 @@ class Linear(nn.Linear):
         else:
             found = torch.baddbmm(self.bias.view(parts, 1, -1), x, weight)  # P R out/P
         return found.transpose(0, 1).reshape(*input.shape[:-1], self.out_features)
+
+
+def cpu_threads() -> int:
+    """How many there are; `compiled` has torch.compile take the number as it is then."""
+    return torch.get_num_threads()
