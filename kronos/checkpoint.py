@@ -11,6 +11,7 @@ import torch
 
 from kronos import samples
 from kronos.config import ModelConfig
+from kronos.errors import ConfigError, WeightsError
 from kronos.measure import default_device
 from kronos.model import Kronos, KronosTokenizer
 from kronos.predict import KronosPredictor
@@ -18,6 +19,12 @@ from kronos.predict import KronosPredictor
 TOKENIZER: Final = "tokenizer"
 FORECASTER: Final = "basemodel"
 TINY: Final = "tiny"
+RELEASED: Final = {
+    "NeoQuasar/Kronos-mini": ("NeoQuasar/Kronos-Tokenizer-2k", 2048),
+    "NeoQuasar/Kronos-small": ("NeoQuasar/Kronos-Tokenizer-base", 512),
+    "NeoQuasar/Kronos-base": ("NeoQuasar/Kronos-Tokenizer-base", 512),
+}
+"""The released models on the hub, each with its tokenizer and the bars it was trained to see."""
 
 
 class Models(NamedTuple):
@@ -61,13 +68,57 @@ def build_models(model: ModelConfig, *, device: str, seed: int) -> Models:
     return Models(tokenizer.to(device).eval(), forecaster.to(device).eval())
 
 
-def load_predictor(name: str, device: str | None = None) -> KronosPredictor:
-    """A predictor from the folder of a run, or from "tiny", the shipped one.
+def load_predictor(
+    name: str,
+    device: str | None = None,
+    *,
+    tokenizer: str | None = None,
+    max_context: int | None = None,
+    precision: str | None = None,
+    compile: bool = False,
+) -> KronosPredictor:
+    """A predictor from "tiny", the folder of a run or of a model, or a hub id (owner/name).
+
+    `tokenizer`: a folder or hub id; needed for a model that is neither in a run nor `RELEASED`.
+    `max_context`: default that of the release, else 512. The rest: see `KronosPredictor`.
 
     Raises:
-        WeightsError: files that are missing or damaged.
+        ConfigError: no tokenizer is known for the model, or a setting breaks a rule.
+        WeightsError: files that are missing or damaged, or a hub that cannot be reached.
     """
+    found = _sources(name)
+    tokens = tokenizer or found.tokenizer
+    if tokens is None:
+        raise ConfigError(
+            f"no tokenizer is known for the model {name!r:.200}: name its folder or hub id, with "
+            "tokenizer= or --tokenizer"
+        )
+    forecaster = Kronos.from_pretrained(found.forecaster)
+    return KronosPredictor(
+        forecaster,
+        KronosTokenizer.from_pretrained(tokens),
+        device or default_device(),
+        found.max_context if max_context is None else max_context,
+        precision=precision,
+        compile=compile,
+    )
+
+
+class _Sources(NamedTuple):
+    forecaster: str | Path
+    tokenizer: str | Path | None
+    max_context: int = 512
+
+
+def _sources(name: str) -> _Sources:
+    if name in RELEASED:
+        return _Sources(name, *RELEASED[name])
     folder = run_folder(name)
-    tokenizer = KronosTokenizer.from_pretrained(best_model(folder, TOKENIZER))
-    forecaster = Kronos.from_pretrained(best_model(folder, FORECASTER))
-    return KronosPredictor(forecaster, tokenizer, device=device or default_device())
+    if (folder / FORECASTER).is_dir():
+        return _Sources(best_model(folder, FORECASTER), best_model(folder, TOKENIZER))
+    if folder.is_dir() or name.count("/") == 1:
+        return _Sources(name, None)
+    raise WeightsError(
+        f"no model {name!r:.200}: a model is {TINY!r}, the folder of a run (with {FORECASTER}/), "
+        "a folder with config.json and model.safetensors, or a hub id (owner/name)"
+    )

@@ -1,5 +1,6 @@
 """A run's folder, and the models built or loaded from one."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from kronos.checkpoint import (
     load_predictor,
     run_folder,
 )
-from kronos.errors import WeightsError
+from kronos.errors import ConfigError, WeightsError
+from kronos.model import Kronos, KronosTokenizer
 from kronos.recipes import baseline
 
 
@@ -61,3 +63,40 @@ def test_a_predictor_is_on_the_device_that_is_named_or_on_the_default_one(monkey
 def test_a_run_without_weights_is_named(tmp_path):
     with pytest.raises(WeightsError, match="nowhere"):
         load_predictor(str(tmp_path / "nowhere"))
+
+
+def _model_folder(folder: Path, part: str) -> str:
+    shutil.copytree(best_model(run_folder("tiny"), part), folder)
+    return str(folder)
+
+
+def test_a_folder_with_a_model_takes_a_tokenizer(tmp_path):
+    forecaster = _model_folder(tmp_path / "model", FORECASTER)
+    tokens = _model_folder(tmp_path / "tokens", TOKENIZER)
+    with pytest.raises(ConfigError, match=r"no tokenizer is known for the model .*--tokenizer"):
+        load_predictor(forecaster)
+    predictor = load_predictor(
+        forecaster, "cpu", tokenizer=tokens, max_context=99, precision="bfloat16", compile=True
+    )
+    assert (predictor.max_context, predictor.compile) == (99, True)
+    assert next(predictor.model.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer", "context"),
+    [
+        ("NeoQuasar/Kronos-mini", "NeoQuasar/Kronos-Tokenizer-2k", 2048),
+        ("NeoQuasar/Kronos-small", "NeoQuasar/Kronos-Tokenizer-base", 512),
+        ("NeoQuasar/Kronos-base", "NeoQuasar/Kronos-Tokenizer-base", 512),
+    ],
+)
+def test_a_released_model_brings_its_tokenizer_and_its_context(
+    monkeypatch, name, tokenizer, context
+):
+    run = run_folder("tiny")
+    hub = {name: best_model(run, FORECASTER), tokenizer: best_model(run, TOKENIZER)}
+    for kind in (Kronos, KronosTokenizer):
+        load = kind.from_pretrained
+        monkeypatch.setattr(kind, "from_pretrained", lambda one, load=load: load(hub[one]))
+    assert load_predictor(name, "cpu").max_context == context
+    assert load_predictor(name, "cpu", max_context=100).max_context == 100

@@ -7,6 +7,8 @@ strict and never unpickles. All failures are WeightsError, in one line.
 import inspect
 import json
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, Self
 
 import torch
@@ -33,7 +35,7 @@ from kronos.files import atomic_path, write_text
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-ETAG_TIMEOUT_S = 3.0
+ANSWER_S = 2.0
 """How long to wait for the hub's first answer before saying that it cannot be reached."""
 
 
@@ -148,20 +150,40 @@ def _download(repo_id: str, name: str, download: dict[str, Any]) -> Path:
     """The file's path in the hub's cache, fetched if need be.
 
     huggingface_hub asks five times more, for over 20 seconds, where it cannot reach the hub
-    and has no cached copy. One question beforehand settles that in `ETAG_TIMEOUT_S`.
+    and has no cached copy. One question beforehand settles that in `ANSWER_S`.
     """
     cached = try_to_load_from_cache(
         repo_id, name, cache_dir=download["cache_dir"], revision=download["revision"]
     )
     if not isinstance(cached, str) and not download["local_files_only"]:
-        url = hf_hub_url(repo_id, name, revision=download["revision"])
+        _ask(hf_hub_url(repo_id, name, revision=download["revision"]), download["token"])
+    return Path(hf_hub_download(repo_id, name, etag_timeout=ANSWER_S, **download))
+
+
+def _ask(url: str, token: str | bool | None) -> None:
+    """Return once the hub has the file; raise LocalEntryNotFoundError where it does not answer.
+
+    In a thread of its own: no timeout of a request bounds the wait for a silent name server.
+    """
+    answers: SimpleQueue[Exception | None] = SimpleQueue()
+
+    def ask() -> None:
         try:
-            get_hf_file_metadata(url, token=download["token"], timeout=ETAG_TIMEOUT_S)
-        except (HfHubHTTPError, OfflineModeIsEnabled):
-            raise
+            get_hf_file_metadata(url, token=token, timeout=ANSWER_S)
         except Exception as error:  # whichever HTTP library this release of the hub uses
-            raise LocalEntryNotFoundError("the hub cannot be reached") from error
-    return Path(hf_hub_download(repo_id, name, etag_timeout=ETAG_TIMEOUT_S, **download))
+            answers.put(error)
+        else:
+            answers.put(None)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        error = answers.get(timeout=ANSWER_S)
+    except Empty:
+        error = TimeoutError(f"no answer in {ANSWER_S:g} s")
+    if isinstance(error, HfHubHTTPError | OfflineModeIsEnabled):
+        raise error
+    if error is not None:
+        raise LocalEntryNotFoundError("the hub cannot be reached") from error
 
 
 def _read_config(cls: type, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:

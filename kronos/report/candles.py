@@ -40,7 +40,7 @@ BODY: Final = 0.7
 """Of a bar's room, for its body."""
 _LOOKS: Final = {
     "history": ("history", HISTORY, 0.0, "#7a7f87"),
-    "forecast": ("forecast (mean of paths)", FORECAST, 0.4, "#8fc7ea"),
+    "forecast": ("forecast", FORECAST, 0.4, "#8fc7ea"),
 }
 """Label, colour, cap and colour of the volumes; by the caps they differ in grey print too."""
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_M8_an_unreachable_hub_is_said_in_one_line(
     assert "'NeoQuasar/Kronos-none' is no folder here" in text
     assert "the hub cannot be reached (ConnectionError: [Errno -2]" in text
     assert "\n" not in text
+
+
+def test_M8_a_hub_that_never_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr("kronos.model.hub.ANSWER_S", 0.1)
+    monkeypatch.setattr("kronos.model.hub.get_hf_file_metadata", lambda *_, **__: asked.wait(30))
+    start = time.monotonic()
+    with pytest.raises(WeightsError, match=r"cannot be reached \(TimeoutError: no answer in 0"):
+        Kronos.from_pretrained("owner/name", cache_dir=tmp_path)
+    asked.set()
+    assert time.monotonic() - start < 5
 
 
 def test_M8_local_files_only_asks_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def test_inner_bands_are_darker_and_drawn_later(image):
 def test_the_legend_says_what_is_what(tmp_path, bands, labels):
     chart = _chart(bands=bands)
     drawn = _Image(tmp_path, chart)
-    told = ["history", "forecast (mean of paths)", *labels]
+    told = ["history", "forecast", *labels]
     assert drawn.texts()[-len(told) :] == told
     traces, layout = _plotted(_drawn(tmp_path / "a.html", chart))
     entries = [entry for entry in [*traces, *layout["shapes"]] if entry.get("showlegend")]
