@@ -1,5 +1,6 @@
 """Codes, ids and the quantizer's losses."""
 
+import inspect
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kronos.errors import ConfigError
+from kronos.model import KronosTokenizer
 from kronos.model.quantizer import (
     BinarySphericalQuantizer,
     HierarchicalQuantizer,
@@ -117,3 +119,25 @@ def test_M6_bad_bits(bits: tuple[int, int], group: int, rule: str) -> None:
 def test_M6_bad_loss_weights(value: object) -> None:
     with pytest.raises(ConfigError, match="beta must be a finite number"):
         HierarchicalQuantizer(2, 2, **(LOSS | {"beta": value}), group_size=2)  # type: ignore[arg-type]
+
+
+# The reference's switch for another entropy, and its lookups of codes, fail or are wrong: here
+# there is one entropy, and one way from ids to codes.
+
+
+@pytest.mark.parametrize("made", [KronosTokenizer, HierarchicalQuantizer, BinarySphericalQuantizer])
+def test_M7_no_switch_for_another_entropy_and_no_codebook_to_look_up(made: type) -> None:
+    assert not [name for name in inspect.signature(made).parameters if "entropy" in name]
+    offered = [name for name in dir(made) if not name.startswith("_")]
+    assert not [name for name in offered if "codebook" in name or "entry" in name or "ind" in name]
+
+
+def test_M7_every_id_has_the_code_that_has_that_id() -> None:
+    codes = quantizer(3, 2)
+    s1, s2 = (
+        ids.flatten() for ids in torch.meshgrid(torch.arange(8), torch.arange(4), indexing="ij")
+    )
+    found = codes_of_bits(codes.bits(s1, s2), torch.float32)
+    assert found.norm(dim=-1).allclose(torch.ones(32))
+    assert len({tuple(code) for code in found.tolist()}) == 32
+    assert [ids.tolist() for ids in codes.ids(found > 0)] == [s1.tolist(), s2.tolist()]
