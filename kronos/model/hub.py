@@ -6,6 +6,7 @@ strict and never unpickles. All failures are WeightsError, in one line.
 
 import inspect
 import json
+import os
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -35,8 +36,11 @@ from kronos.files import atomic_path, write_text
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-ANSWER_S = 2.0
-"""How long to wait for the hub's first answer before saying that it cannot be reached."""
+ANSWER_S = float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or 1.5)
+"""How long to wait for the hub's first answer before saying that it cannot be reached.
+
+The variable is huggingface_hub's own, whose default of 10 s is long for a command line.
+"""
 
 
 class HubModel(PyTorchModelHubMixin):
@@ -179,7 +183,7 @@ def _ask(url: str, token: str | bool | None) -> None:
     try:
         error = answers.get(timeout=ANSWER_S)
     except Empty:
-        error = TimeoutError(f"no answer in {ANSWER_S:g} s")
+        error = TimeoutError(f"no answer in {ANSWER_S:g} s; HF_HUB_ETAG_TIMEOUT=10 waits longer")
     if isinstance(error, HfHubHTTPError | OfflineModeIsEnabled):
         raise error
     if error is not None:
