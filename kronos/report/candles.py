@@ -6,14 +6,15 @@ draw it, and are loaded when asked for.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kronos.errors import ConfigError, DataError
+from kronos.errors import DataError
+from kronos.report.pictures import picture_writer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +94,7 @@ def write_forecast_chart(path: Path, chart: ForecastChart) -> None:
         DataError: no bars, or quantiles that do not fit the forecast.
         OSError: the file cannot be written; what was there before stays.
     """
-    _writer(path)(path, Drawing(chart))
+    picture_writer(path, "candles")(path, Drawing(chart))
 
 
 def check_chart_path(path: Path) -> None:
@@ -102,24 +103,7 @@ def check_chart_path(path: Path) -> None:
     Raises:
         ConfigError: another suffix than .png, .svg or .html, or a library that is not installed.
     """
-    _writer(path)
-
-
-def _writer(path: Path) -> "Callable[[Path, Drawing], None]":
-    if path.suffix not in (".png", ".svg", ".html"):
-        raise ConfigError(f"pictures are .png, .svg or .html; got {str(path)!r}")
-    try:
-        if path.suffix == ".html":
-            from kronos.report.candles_page import write
-        else:
-            from kronos.report.candles_image import write
-    except ModuleNotFoundError as error:
-        library = str(error.name).partition(".")[0]
-        raise ConfigError(
-            f"a {path.suffix} picture needs {library}, which is not installed; "
-            "pip install pytest-kronos[report]"
-        ) from None
-    return write
+    picture_writer(path, "candles")
 
 
 class Candle(NamedTuple):

@@ -11,8 +11,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kronos.errors import ConfigError
 from kronos.hardware import GIB, KIB, MIB, format_size
+from kronos.report.pictures import picture_writer
 
 COLOURS: Final[Mapping[str, str]] = {
     "parameters": "#0072b2",
@@ -78,20 +78,7 @@ def write_figure(path: Path, curve: MemoryCurve) -> None:
     Raises:
         ConfigError: another suffix than .png, .svg or .html, or a library that is not installed.
     """
-    if path.suffix not in (".png", ".svg", ".html"):
-        raise ConfigError(f"pictures are .png, .svg or .html; got {str(path)!r}")
-    try:
-        if path.suffix == ".html":
-            from kronos.report.figure_page import write
-        else:
-            from kronos.report.figure_image import write
-    except ModuleNotFoundError as error:
-        library = str(error.name).partition(".")[0]
-        raise ConfigError(
-            f"a {path.suffix} picture needs {library}, which is not installed; "
-            "pip install pytest-kronos[report]"
-        ) from None
-    write(path, Drawing(curve))
+    picture_writer(path, "figure")(path, Drawing(curve))
 
 
 def thinned(totals: Sequence[int], most: int) -> list[int]:
