@@ -292,7 +292,7 @@ def test_a_short_window_still_knows_the_sessions_of_the_whole_file(here, trained
     hours = pd.date_range("2024-01-01", periods=24 * 30, freq="h")
     session = hours[(hours.day_of_week < 5) & (hours.hour >= 10) & (hours.hour < 15)]
     path = _bars(session[:-3], here / "hours.csv")
-    done = kronos(*_predict(trained, path, "--window", "8", "--horizon", "8"))
+    done = kronos(*_predict(trained, path, "--window", "2", "--horizon", "8"))
     future = _csv(done.out).index
     assert [*future[:3]] == [*session[-3:]]
     assert [stamp.hour for stamp in future[3:]] == [10, 11, 12, 13, 14]

@@ -42,7 +42,7 @@ class KronosPredictor:
     `precision`: what the model's weights are cast to, "float32", "bfloat16" or "float16"; None
     keeps theirs. The tokenizer keeps its own: a bit of a code is a sign, and half precision
     would turn those near zero. The output is float32 in any. `compile`: whether torch.compile
-    makes the blocks of a step, see `compiled.compiled_block`: on a CPU it seldom pays.
+    makes the blocks of a step, see `compiled.compiled_block`; on a CPU that may as well cost time.
     """
 
     def __init__(

@@ -87,6 +87,23 @@ def test_an_id_survives_while_those_above_sum_up_to_p_at_most() -> None:
     assert filter_logits(halves, None, 0.0).isfinite().tolist() == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"top_p": 0.5}, {0, 1}),  # what stands above id 1 sums up to exactly 0.5
+        ({"top_p": 0.49}, {0}),
+        ({"top_p": 0.6}, {0, 1}),
+        ({"top_k": 2, "top_p": 0.6}, {0}),  # of the two that are left, id 0 has 2/3
+    ],
+)
+def test_P12_draws_keep_what_the_filters_keep(settings: dict[str, float], kept: set[int]) -> None:
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()
+    uniforms = torch.arange(64) / 64
+    drawn = sample_ids(logits.expand(64, 4), uniforms, Sampling(1.0, **settings))
+    assert set(drawn.tolist()) == kept
+    assert set(filter_logits(logits, **settings).isfinite().nonzero().flatten().tolist()) == kept
+
+
 @pytest.mark.parametrize("temperature", [0, 0.0, 1e-300])
 def test_P13_temperature_zero_is_greedy(temperature: float) -> None:
     logits = torch.randn(50, 8)
