@@ -7,7 +7,6 @@ from typing import Any
 
 from plotly.io import to_html
 
-from kronos.files import write_text
 from kronos.report.candles import (
     BODY,
     BOTTOM,
@@ -29,7 +28,7 @@ from kronos.report.candles import (
     Group,
     round_ticks,
 )
-from kronos.report.figure_page import plain
+from kronos.report.pictures import plain, write_page
 
 _ICON = 48
 """Pixels beside the text of an entry of the legend."""
@@ -44,11 +43,7 @@ def write(path: Path, drawing: Drawing) -> None:
         config={"displaylogo": False, "showSendToCloud": False},  # nothing leaves the reader's disk
         div_id="forecast",
     )
-    write_text(
-        path,
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{plain(drawing.title)}</title></head><body>{plot}</body></html>\n",
-    )
+    write_page(path, drawing.title, plot)
 
 
 def _traces(drawing: Drawing) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,11 @@
 """The picture of `figures` as one page of HTML, by plotly; the optional extra `report`."""
 
-import html
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from plotly.io import to_html
 
-from kronos.files import write_text
 from kronos.report.figures import (
     BAND,
     BOTTOM,
@@ -21,6 +19,7 @@ from kronos.report.figures import (
     X_LABEL,
     Drawing,
 )
+from kronos.report.pictures import plain, write_page
 
 
 def write(path: Path, drawing: Drawing) -> None:
@@ -32,11 +31,7 @@ def write(path: Path, drawing: Drawing) -> None:
         config={"displaylogo": False, "showSendToCloud": False},  # nothing leaves the reader's disk
         div_id="memory",
     )
-    write_text(
-        path,
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{plain(drawing.title)}</title></head><body>{plot}</body></html>\n",
-    )
+    write_page(path, drawing.title, plot)
 
 
 def _traces(drawing: Drawing) -> Iterator[dict[str, Any]]:
@@ -113,8 +108,3 @@ def _layout(drawing: Drawing) -> dict[str, Any]:
         "shapes": shapes,
         "annotations": notes,
     }
-
-
-def plain(text: str) -> str:
-    """Text that neither a browser nor plotly reads as tags."""
-    return html.escape(text, quote=False).replace("\n", "<br>")

@@ -1,10 +1,12 @@
-"""Which module draws a picture, by the suffix of its path."""
+"""Which module draws a picture, by the suffix of its path, and what all pages have in common."""
 
+import html
 import importlib
 from pathlib import Path
 from typing import Any
 
 from kronos.errors import ConfigError
+from kronos.files import write_text
 
 
 def picture_writer(path: Path, kind: str) -> Any:
@@ -26,3 +28,17 @@ def picture_writer(path: Path, kind: str) -> Any:
             f"a {path.suffix} picture needs {library}, which is not installed; "
             "pip install pytest-kronos[report]"
         ) from None
+
+
+def write_page(path: Path, title: str, plot: str) -> None:
+    """One page of HTML around a plot that is HTML already."""
+    write_text(
+        path,
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{plain(title)}</title></head><body>{plot}</body></html>\n",
+    )
+
+
+def plain(text: str) -> str:
+    """Text that neither a browser nor plotly reads as tags."""
+    return html.escape(text, quote=False).replace("\n", "<br>")
