@@ -78,7 +78,14 @@ def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None 
     An id survives top-p while the ids above it sum up to p at most, so the likeliest always
     does. Among equal logits the lower id ranks first.
     """
-    ranked, order = _rank(logits, top_k, top_p)
+    ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+    ranks = torch.arange(logits.shape[-1], device=logits.device)
+    if top_k:
+        ranked = ranked.masked_fill(ranks >= top_k, -math.inf)
+    if top_p is not None and top_p < 1.0:
+        chances = torch.softmax(ranked, dim=-1)
+        above = chances.cumsum(-1).roll(1, dims=-1)  # what the ids ranked higher sum up to
+        ranked = ranked.masked_fill((above > top_p) & (ranks > 0), -math.inf)
     return torch.empty_like(ranked).scatter_(-1, order, ranked)
 
 
@@ -134,19 +141,6 @@ def count(name: str, value: int, minimum: int) -> int:
     if isinstance(value, bool) or number < minimum:
         raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     return number
-
-
-def _rank(logits: Tensor, top_k: int | None, top_p: float | None) -> tuple[Tensor, Tensor]:
-    """Logits from the likeliest down, -inf where dropped, and the ids in that order."""
-    ranked, order = logits.sort(dim=-1, descending=True, stable=True)
-    ranks = torch.arange(logits.shape[-1], device=logits.device)
-    if top_k:
-        ranked = ranked.masked_fill(ranks >= top_k, -math.inf)
-    if top_p is not None and top_p < 1.0:
-        chances = torch.softmax(ranked, dim=-1)
-        above = chances.cumsum(-1).roll(1, dims=-1)  # what the ids ranked higher sum up to
-        ranked = ranked.masked_fill((above > top_p) & (ranks > 0), -math.inf)
-    return ranked, order
 
 
 def _number_between(name: str, value: float, low: float, high: float) -> None:
