@@ -1,165 +1,46 @@
 """Pictures of a forecast: what is drawn, where it lies, and that each file stands alone."""
 
 import errno
-import json
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
-from itertools import pairwise
 
-import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from charts import (
+    BANDS,
+    COLUMNS,
+    FORECAST,
+    HISTORY,
+    SUFFIXES,
+    ChartImage,
+    bar_frame,
+    close_to,
+    long_chart,
+    plotted_of,
+    some_chart,
+    text_drawn,
+)
 
 from kronos.errors import ConfigError, DataError
-from kronos.report import ForecastChart, check_chart_path, write_forecast_chart
-from kronos.report.candles import Drawing, round_ticks
-
-SUFFIXES = (".png", ".svg", ".html")
-COLUMNS = ["open", "high", "low", "close", "volume"]
-HISTORY = [
-    [10.0, 12.0, 9.0, 11.0, 500.0],  # up
-    [11.0, 11.5, 8.5, 9.0, 900.0],  # down
-    [9.0, 9.0, 9.0, 9.0, 0.0],  # flat, nothing traded
-    [9.0, 10.0, 8.0, 9.5, 100.0],  # up
-]
-FORECAST = [
-    [9.5, 9.8, 9.2, 9.4, 300.0],  # down
-    [9.4, 9.6, 9.0, 9.7, -50.0],  # up; the mean of highs is below that of closes
-]
-BANDS = {0.9: [9.9, 10.4], 0.1: [8.9, 7.5], 0.5: [9.5, 9.6]}
-
-
-def _frame(rows, start, **steps):
-    times = pd.date_range(start, periods=len(rows), **({"freq": "5min"} | steps))
-    return pd.DataFrame(rows, columns=COLUMNS, index=times)
-
-
-def _chart(**changes):
-    """Four bars of history and two of forecast, across a night."""
-    settings = {
-        "title": "a share, 5-minute bars",
-        "history": _frame(HISTORY, "2024-06-17 14:45"),
-        "forecast": _frame(FORECAST, "2024-06-18 09:35"),
-        "bands": BANDS,
-    }
-    return ForecastChart(**settings | changes)
-
-
-def _long(past, to_come, start="2024-06-17 00:00", **steps):
-    """As many bars, each of the same prices, without a gap in their times."""
-    frame = _frame([HISTORY[0]] * (past + to_come), start, **steps)
-    return _chart(history=frame[:past], forecast=frame[past:], bands={})
-
-
-def _drawn(path, chart):
-    """The text of the file; its library may be left out of an installation."""
-    pytest.importorskip("plotly" if path.suffix == ".html" else "matplotlib")
-    write_forecast_chart(path, chart)
-    return path.read_text(encoding="utf-8")
-
-
-class _Image:
-    """The .svg of a chart, its shapes in bars across and in prices or volumes upwards.
-
-    Its places are in points: 864 x 486, y downwards.
-    """
-
-    def __init__(self, folder, chart):
-        self.text = _drawn(folder / "a.svg", chart)
-        self.root = ET.fromstring(self.text)
-        self.drawing = Drawing(chart)
-        self.ids = [element.get("id") for element in self.root.iter() if element.get("id")]
-
-    def group(self, name):
-        (group,) = (element for element in self.root.iter() if element.get("id") == name)
-        return group
-
-    def paths(self, name):
-        return [element for element in self.group(name).iter() if element.tag.endswith("}path")]
-
-    def shapes(self, name, panel=1):
-        return [self._in_bars(path.get("d"), panel) for path in self.paths(name)]
-
-    def colours(self, name):
-        """Of a group's first shape: fill and outline."""
-        style = [part.get("style") for part in self.group(name).iter() if part.get("style")][-1]
-        return re.findall("(?:fill|stroke): (#......|none)", style)
-
-    def spans(self, name, panel=1):
-        """(middle, width, lowest, highest) of each shape."""
-        spans = []
-        for corners in self.shapes(name, panel):
-            across, heights = zip(*corners, strict=True)
-            width = max(across) - min(across)
-            spans.append((min(across) + width / 2, width, min(heights), max(heights)))
-        return spans
-
-    def _in_bars(self, path, panel):
-        corners = self.corners(path)
-        left, right, bottom, top = self.frame(panel)
-        low, high = self.drawing.prices if panel == 1 else (0, self.drawing.volume_top)
-        start, stop = self.drawing.across
-        return [
-            (
-                start + (stop - start) * (x - left) / (right - left),
-                low + (high - low) * (bottom - y) / (bottom - top),
-            )
-            for x, y in corners
-        ]
-
-    def frame(self, panel):
-        """Left, right, bottom and top of a panel's background, which is drawn first."""
-        (axes,) = (element for element in self.root.iter() if element.get("id") == f"axes_{panel}")
-        background = next(element for element in axes.iter() if element.tag.endswith("}path"))
-        across, heights = zip(*self.corners(background.get("d")), strict=True)
-        return min(across), max(across), max(heights), min(heights)
-
-    @staticmethod
-    def corners(path):
-        numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
-        # What matplotlib fills hangs on a corner at the bottom of the picture.
-        return [
-            (x, y + 486 if y < 0 else y) for x, y in zip(numbers[::2], numbers[1::2], strict=True)
-        ]
-
-    def texts(self):
-        return [element.text for element in self.root.iter() if element.tag.endswith("}text")]
+from kronos.report import check_chart_path, write_forecast_chart
+from kronos.report.candles import Drawing
 
 
 @pytest.fixture
 def image(tmp_path):
-    return lambda **changes: _Image(tmp_path, _chart(**changes))
-
-
-def _plotted(page):
-    """Traces and layout, as the page hands them to plotly."""
-    start = page.rindex("Plotly.newPlot(")
-    values, decoder = [], json.JSONDecoder()
-    at = page.index('"forecast",', start) + len('"forecast",')
-    for _ in range(2):
-        at = re.compile(r"[\s,]*").match(page, at).end()
-        value, at = decoder.raw_decode(page, at)
-        values.append(value)
-    return values
-
-
-def _close_to(spans):
-    return [pytest.approx(span, abs=2e-3) for span in spans]
+    return lambda **changes: ChartImage(tmp_path, some_chart(**changes))
 
 
 def test_each_bar_is_a_candle_where_its_prices_are(image):
     drawn = image()
     up, down = drawn.spans("history-up"), drawn.spans("history-down")
-    assert up == _close_to([(0, 0.7, 10, 11), (2, 0.7, 9, 9), (3, 0.7, 9, 9.5)])
-    assert down == _close_to([(1, 0.7, 9, 11)])
-    assert drawn.spans("history-wicks") == _close_to(
+    assert up == close_to([(0, 0.7, 10, 11), (2, 0.7, 9, 9), (3, 0.7, 9, 9.5)])
+    assert down == close_to([(1, 0.7, 9, 11)])
+    assert drawn.spans("history-wicks") == close_to(
         [(0, 0, 9, 12), (1, 0, 8.5, 11.5), (2, 0, 9, 9), (3, 0, 8, 10)]
     )
-    assert drawn.spans("forecast-up") == _close_to([(5, 0.7, 9.4, 9.7)])
-    assert drawn.spans("forecast-down") == _close_to([(4, 0.7, 9.4, 9.5)])
+    assert drawn.spans("forecast-up") == close_to([(5, 0.7, 9.4, 9.7)])
+    assert drawn.spans("forecast-down") == close_to([(4, 0.7, 9.4, 9.5)])
 
 
 def test_the_forecast_differs_from_the_history_in_colour_and_in_shape(image):
@@ -175,7 +56,7 @@ def test_the_forecast_differs_from_the_history_in_colour_and_in_shape(image):
         "forecast-down": ["#0072b2", "#0072b2"],
     }
     caps = [span for span in drawn.spans("forecast-wicks") if span[1] > 0.01]
-    assert sorted(caps) == _close_to(
+    assert sorted(caps) == close_to(
         [(4, 0.4, 9.2, 9.2), (4, 0.4, 9.8, 9.8), (5, 0.4, 9.0, 9.0), (5, 0.4, 9.6, 9.6)]
     )
     assert not [span for span in drawn.spans("history-wicks") if span[1] > 0.01]
@@ -193,12 +74,14 @@ def test_a_flat_bar_is_a_dash_as_wide_as_a_body(tmp_path):
     pytest.importorskip("matplotlib")
     from PIL import Image
 
-    chart = _chart(history=_frame([HISTORY[2]] * 4, "2024-06-17 14:45"), bands={})
+    chart = some_chart(history=bar_frame([HISTORY[2]] * 4, "2024-06-17 14:45"), bands={})
     write_forecast_chart(tmp_path / "a.png", chart)
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.size == (2400, 1350)
         pixels = picture.convert("L")
-    left, _, bottom, top = (round(place * 2 / 0.72) for place in _Image(tmp_path, chart).frame(1))
+    left, _, bottom, top = (
+        round(place * 2 / 0.72) for place in ChartImage(tmp_path, chart).frame(1)
+    )
     slot = (2400 - 2 * (132 + 44)) / 24
     first = [round(left + slot * (9 + 0.5 + bar)) for bar in range(4)]  # 9 empty ones beside
     for middle in first:
@@ -220,12 +103,12 @@ def test_the_boundary_is_between_the_last_bar_and_the_first_forecast(image):
 
 @pytest.mark.parametrize(("to_come", "side"), [(5, "left"), (40, "right")])
 def test_the_note_at_the_boundary_stays_inside(tmp_path, to_come, side):
-    chart = _long(100, to_come)
+    chart = long_chart(100, to_come)
     assert Drawing(chart).note_side == side
-    drawn = _Image(tmp_path, chart)
+    drawn = ChartImage(tmp_path, chart)
     (note,) = (element for element in drawn.root.iter() if element.text == "forecast from here")
     assert ("text-anchor: end" in note.get("style")) == (side == "left")
-    _, layout = _plotted(_drawn(tmp_path / "a.html", chart))
+    _, layout = plotted_of(text_drawn(tmp_path / "a.html", chart))
     (annotation,) = layout["annotations"]
     assert annotation["xanchor"] == {"left": "right", "right": "left"}[side]
     assert annotation["x"] == 99.5
@@ -267,32 +150,32 @@ def test_inner_bands_are_darker_and_drawn_later(image):
     ],
 )
 def test_the_legend_says_what_is_what(tmp_path, bands, labels):
-    chart = _chart(bands=bands)
-    drawn = _Image(tmp_path, chart)
+    chart = some_chart(bands=bands)
+    drawn = ChartImage(tmp_path, chart)
     told = ["history", "forecast", *labels]
     assert drawn.texts()[-len(told) :] == told
-    traces, layout = _plotted(_drawn(tmp_path / "a.html", chart))
+    traces, layout = plotted_of(text_drawn(tmp_path / "a.html", chart))
     entries = [entry for entry in [*traces, *layout["shapes"]] if entry.get("showlegend")]
     assert [entry["name"] for entry in sorted(entries, key=lambda e: e["legendrank"])] == told
 
 
 @pytest.mark.parametrize(("count", "rows"), [(0, 1), (2, 1), (3, 2), (8, 2), (9, 3)])
 def test_the_legend_has_its_room_above_the_axes(tmp_path, count, rows):
-    chart = _chart(bands={(1 + part) / 10: [9, 9] for part in range(count)})
+    chart = some_chart(bands={(1 + part) / 10: [9, 9] for part in range(count)})
     top = 46 + 22 * rows + 24
-    drawn = _Image(tmp_path, chart)
+    drawn = ChartImage(tmp_path, chart)
     assert drawn.frame(1)[3] == pytest.approx(0.72 * top, abs=0.01)
-    _, layout = _plotted(_drawn(tmp_path / "a.html", chart))
+    _, layout = plotted_of(text_drawn(tmp_path / "a.html", chart))
     assert layout["margin"]["t"] == top
     assert layout["legend"]["y"] * (675 - top - 64) == pytest.approx(675 - top - 64 + 24)
 
 
 def test_volumes_below_zero_are_nothing(image):
     drawn = image()
-    assert drawn.spans("history-volumes", 2) == _close_to(
+    assert drawn.spans("history-volumes", 2) == close_to(
         [(0, 0.7, 0, 500), (1, 0.7, 0, 900), (3, 0.7, 0, 100)]
     )
-    assert drawn.spans("forecast-volumes", 2) == _close_to([(4, 0.7, 0, 300)])
+    assert drawn.spans("forecast-volumes", 2) == close_to([(4, 0.7, 0, 300)])
     assert drawn.colours("history-volumes") == ["#7a7f87"]
     assert drawn.colours("forecast-volumes") == ["#8fc7ea"]
 
@@ -300,208 +183,45 @@ def test_volumes_below_zero_are_nothing(image):
 @pytest.mark.parametrize("kind", ["without", "none", "below"])
 def test_without_volume_there_is_no_panel_for_it(tmp_path, kind):
     def frame(rows, start):
-        bars = _frame(rows, start)
+        bars = bar_frame(rows, start)
         return (
             bars[COLUMNS[:4]] if kind == "without" else bars.assign(volume=-float(kind != "none"))
         )
 
     past = frame(HISTORY, "2024-06-17 14:45")
-    chart = _chart(history=past, forecast=frame(FORECAST, "2024-06-18 09:35"))
-    drawn = _Image(tmp_path, chart)
+    chart = some_chart(history=past, forecast=frame(FORECAST, "2024-06-18 09:35"))
+    drawn = ChartImage(tmp_path, chart)
     assert "axes_2" not in drawn.ids
     assert "volume" not in drawn.texts()
     assert drawn.frame(1)[2] == pytest.approx((675 - 64) * 0.72)  # down to the times
     assert "06-18 09:35" in drawn.texts()
-    traces, layout = _plotted(_drawn(tmp_path / "a.html", chart))
+    traces, layout = plotted_of(text_drawn(tmp_path / "a.html", chart))
     assert "bar" not in {trace["type"] for trace in traces}
     assert "yaxis2" not in layout
     assert (layout["yaxis"]["domain"], layout["xaxis"]["anchor"]) == ([0, 1], "y")
 
 
 def test_one_frame_with_volume_is_enough_for_the_panel(image):
-    drawn = image(history=_frame(HISTORY, "2024-06-17 14:45")[COLUMNS[:4]])
+    drawn = image(history=bar_frame(HISTORY, "2024-06-17 14:45")[COLUMNS[:4]])
     assert drawn.spans("history-volumes", 2) == []
-    assert drawn.spans("forecast-volumes", 2) == _close_to([(4, 0.7, 0, 300)])
-
-
-def test_the_prices_fill_their_axis():
-    assert Drawing(_chart(bands={})).prices == pytest.approx((8 - 0.16, 12 + 0.16))
-    assert Drawing(_chart()).prices == pytest.approx((7.5 - 0.18, 12 + 0.18))  # the band's edge
-    bands = {0.5: [14.0, 10.0]}
-    assert Drawing(_chart(bands=bands)).prices == pytest.approx((8 - 0.24, 14 + 0.24))
-
-
-@pytest.mark.parametrize("price", [0.0, 1e-6, 9.0, 1e9, -37.0])
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_one_price_alone_is_in_the_middle(tmp_path, price, suffix):
-    rows = [[price] * 4 + [0.0]] * 2
-    chart = _chart(
-        history=_frame(rows, "2024-06-17"), forecast=_frame(rows, "2024-06-18"), bands={}
-    )
-    low, high = Drawing(chart).prices
-    assert low < price < high
-    assert (low + high) / 2 == pytest.approx(price)
-    pytest.importorskip("plotly" if suffix == ".html" else "matplotlib")
-    write_forecast_chart(tmp_path / f"a{suffix}", chart)
-
-
-@pytest.mark.parametrize(
-    ("scale", "labels"),
-    [
-        (1e-6, ["0.000008", "0.000009", "0.000010", "0.000011", "0.000012"]),
-        (1, ["8", "9", "10", "11", "12"]),
-        (1e8, ["800,000,000", "900,000,000", "1,000,000,000", "1,100,000,000", "1,200,000,000"]),
-        (1e-12, ["8e-12", "9e-12", "1e-11", "1.1e-11", "1.2e-11"]),
-    ],
-)
-def test_prices_of_any_size_are_told_in_full_where_there_is_room(tmp_path, scale, labels):
-    def frame(rows, start):
-        bars = _frame(rows, start)
-        return bars.assign(**{name: bars[name] * scale for name in COLUMNS[:4]})
-
-    past = frame(HISTORY, "2024-06-17 14:45")
-    chart = _chart(history=past, forecast=frame(FORECAST, "2024-06-18 09:35"), bands={})
-    texts = _Image(tmp_path, chart).texts()
-    if scale < 1e-9:
-        labels = [f"{float(label):.1e}" for label in labels]
-    assert [text for text in texts if text in labels] == labels
-    traces, layout = _plotted(_drawn(tmp_path / "a.html", chart))
-    assert traces[0]["close"] == pytest.approx([row[3] * scale for row in HISTORY])
-    assert (layout["yaxis"]["exponentformat"], layout["yaxis"]["separatethousands"]) == (
-        "none",
-        True,
-    )
-
-
-@given(
-    st.floats(-1e12, 1e12),
-    st.floats(1e-9, 1e12),
-    st.integers(4, 9),
-)
-def test_ticks_are_few_round_and_told_apart(low, span, most):
-    high = low + max(span, 1e-8 * abs(low))
-    ticks = round_ticks(low, high, most)
-    values, labels = zip(*ticks, strict=True)
-    assert 1 <= len(ticks) <= most
-    assert len(ticks) >= (high - low) / (high - low + 1) * (most - 1) / 2.5 - 1
-    assert all(low <= value <= high for value in values)
-    assert len(set(labels)) == len(labels)
-    for value, label in ticks:
-        assert float(label.replace(",", "")) == pytest.approx(value, rel=1e-12, abs=1e-30)
-    steps = [later - earlier for earlier, later in pairwise(values)]
-    assert not steps or steps == pytest.approx([steps[0]] * len(steps), rel=1e-3)
-
-
-def test_the_digits_of_ticks_are_those_that_differ():
-    assert round_ticks(19.75, 20.42, 8) == [
-        (value, f"{value:.1f}") for value in (19.8, 19.9, 20.0, 20.1, 20.2, 20.3, 20.4)
-    ]
-    assert round_ticks(0, 2_400_000, 4) == [(0, "0"), (1e6, "1,000,000"), (2e6, "2,000,000")]
-    assert [label for _, label in round_ticks(1e9, 1e9 + 2, 4)] == [
-        "1,000,000,000",
-        "1,000,000,001",
-        "1,000,000,002",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("steps", "start", "first", "label"),
-    [
-        (
-            {"freq": "5min"},
-            "2024-06-17 09:15",
-            "06-17 11:15",
-            "2024-06-17 09:15 to 2024-06-18 00:20",
-        ),
-        ({"freq": "D"}, "2024-06-18", "2024-07-12", "2024-06-18 to 2024-12-16"),
-        ({"freq": "B"}, "2024-06-18 15:00", "2024-07-22", "2024-06-18 to 2025-02-26"),
-        (
-            {"freq": "s"},
-            "2024-06-18 23:59:50",
-            "00:00:14",
-            "2024-06-18 23:59:50 to 2024-06-19 00:02:51",
-        ),
-        (
-            {"freq": "D", "tz": "Europe/Berlin"},  # one of its days has 23 hours
-            "2024-02-18",
-            "2024-03-13",
-            "2024-02-18 to 2024-08-17 (Europe/Berlin)",
-        ),
-        (
-            {"freq": "4h"},
-            "2024-06-18",
-            "06-22 00:00",
-            "2024-06-18 00:00 to 2024-07-18 04:00",
-        ),
-        (
-            {"freq": "5min", "tz": "Asia/Shanghai"},
-            "2024-06-17 09:15",
-            "06-17 11:15",
-            "2024-06-17 09:15 to 2024-06-18 00:20 (Asia/Shanghai)",
-        ),
-    ],
-)
-def test_ticks_tell_dates_or_times_as_finely_as_the_bars(tmp_path, steps, start, first, label):
-    chart = _long(120, 62, start=start, **steps)
-    ticks = Drawing(chart).time_ticks
-    assert [place for place, _ in ticks] == [0, 24, 48, 72, 96, 120, 144, 168]
-    assert ticks[1][1] == first
-    texts = _Image(tmp_path, chart).texts()
-    assert [text for text in texts if text in dict(ticks).values()] == [text for _, text in ticks]
-    assert f"{label}, bar by bar" in texts
-    _, layout = _plotted(_drawn(tmp_path / "a.html", chart))
-    assert layout["xaxis"]["ticktext"] == [text for _, text in ticks]
-    assert layout["xaxis"]["tickvals"] == [place for place, _ in ticks]
-    assert layout["xaxis"]["title"]["text"] == f"{label}, bar by bar"
-
-
-def test_times_are_told_of_bars_within_a_day_though_a_weekend_is_among_them():
-    chart = _chart(history=_frame(HISTORY, "2024-06-14 14:45"))
-    assert Drawing(chart).times[0] == "2024-06-14 14:45"
-    assert Drawing(chart).time_ticks == [(1, "06-14 14:50"), (4, "06-18 09:35")]
-
-
-def test_a_zone_shows_its_wall_clock_on_both_sides_of_a_change():
-    chart = _long(3, 3, start="2024-10-27 01:00", freq="h", tz="Europe/Berlin")
-    assert [time[-5:] for time in Drawing(chart).times] == [
-        "01:00",
-        "02:00",
-        "02:00",
-        "03:00",
-        "04:00",
-        "05:00",
-    ]
-
-
-@given(st.integers(1, 700), st.integers(1, 200))
-def test_there_are_a_few_ticks_and_one_at_the_first_forecast(past, to_come):
-    frame = _frame([HISTORY[0]] * (past + to_come), "2024-06-17")
-    drawing = Drawing(_chart(history=frame[:past], forecast=frame[past:], bands={}))
-    places = [place for place, _ in drawing.time_ticks]
-    assert 1 <= len(places) <= 8
-    assert past in places
-    assert 0 <= places[0] <= places[-1] < past + to_come
-    distances = {later - earlier for earlier, later in pairwise(places)}
-    assert len(distances) <= 1
-    room = (1200 - 132 - 44) / (drawing.across[1] - drawing.across[0])
-    assert all(distance * room > 100 for distance in distances)  # pixels: a label takes 85
+    assert drawn.spans("forecast-volumes", 2) == close_to([(4, 0.7, 0, 300)])
 
 
 @pytest.mark.parametrize(("past", "to_come"), [(1, 1), (500, 120)])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_few_and_many_bars(tmp_path, past, to_come, suffix):
-    chart = _long(past, to_come)
+    chart = long_chart(past, to_come)
     drawing = Drawing(chart)
     assert drawing.across[1] - drawing.across[0] == max(past + to_come, 24)
     assert sum(drawing.across) == past + to_come - 1  # in the middle
     assert 0.5 <= drawing.stroke <= 1.2
-    text = _drawn(tmp_path / f"a{suffix}", chart) if suffix != ".png" else ""
+    text = text_drawn(tmp_path / f"a{suffix}", chart) if suffix != ".png" else ""
     if suffix == ".svg":
-        image = _Image(tmp_path, chart)
+        image = ChartImage(tmp_path, chart)
         assert len(image.paths("history-up")) == past
         assert len(image.paths("forecast-up")) == to_come
     elif suffix == ".html":
-        traces, _ = _plotted(text)
+        traces, _ = plotted_of(text)
         assert [len(trace["x"]) for trace in traces[:2]] == [past, to_come]
     else:
         pytest.importorskip("matplotlib")
@@ -509,7 +229,7 @@ def test_few_and_many_bars(tmp_path, past, to_come, suffix):
 
 
 def test_a_band_over_one_bar_is_as_wide_as_the_bar(image):
-    one = _frame(FORECAST[:1], "2024-06-18 09:35")
+    one = bar_frame(FORECAST[:1], "2024-06-18 09:35")
     drawn = image(forecast=one, bands={0.1: [9.0], 0.9: [10.0]})
     ((x, width, low, high),) = drawn.spans("band-0")
     assert (x, width, low, high) == pytest.approx((4, 1, 9, 10), abs=2e-3)
@@ -520,36 +240,36 @@ def test_the_same_chart_is_the_same_bytes(tmp_path, suffix):
     pytest.importorskip("plotly" if suffix == ".html" else "matplotlib")
     matplotlib = pytest.importorskip("matplotlib")
     first, second, other = (tmp_path / f"{name}{suffix}" for name in "abc")
-    write_forecast_chart(first, _chart())
+    write_forecast_chart(first, some_chart())
     with matplotlib.rc_context({"axes.facecolor": "black", "font.size": 30}):
-        write_forecast_chart(second, _chart(bands=dict(sorted(BANDS.items()))))
+        write_forecast_chart(second, some_chart(bands=dict(sorted(BANDS.items()))))
         assert matplotlib.rcParams["font.size"] == 30
     assert first.read_bytes() == second.read_bytes()
     assert b"<dc:date>" not in first.read_bytes()
-    write_forecast_chart(other, _chart(bands=BANDS | {0.1: [8.9, 7.6]}))
+    write_forecast_chart(other, some_chart(bands=BANDS | {0.1: [8.9, 7.6]}))
     assert first.read_bytes() != other.read_bytes()
 
 
 def test_a_title_is_text(tmp_path):
     title = "a_$1$ <b>& </script>\n" + "x" * 200
     shown = "a_$1$ &lt;b&gt;&amp; &lt;/script&gt; xxx"
-    image = _drawn(tmp_path / "a.svg", _chart(title=title))
+    image = text_drawn(tmp_path / "a.svg", some_chart(title=title))
     assert re.search(f">{re.escape(shown)}x*…</text>", image)
-    assert len(Drawing(_chart(title=title)).title) == 88
-    page = _drawn(tmp_path / "a.html", _chart(title=title))
+    assert len(Drawing(some_chart(title=title)).title) == 88
+    page = text_drawn(tmp_path / "a.html", some_chart(title=title))
     assert "<b>&amp;" not in page
     assert f"<title>{shown}" in page
-    _, layout = _plotted(page)
+    _, layout = plotted_of(page)
     assert layout["title"]["text"].startswith(f"<b>{shown}")
     assert layout["title"]["text"].endswith("x…</b>")
 
 
 def test_a_page_stands_alone_and_has_what_the_image_has(tmp_path):
-    page = _drawn(tmp_path / "a.html", _chart())
+    page = text_drawn(tmp_path / "a.html", some_chart())
     assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=", page)
     assert '"showSendToCloud": false' in page
     assert page.endswith("</body></html>\n")
-    traces, layout = _plotted(page)
+    traces, layout = plotted_of(page)
     past, to_come, *_ = traces
     assert [trace["type"] for trace in traces].count("candlestick") == 2
     assert (past["x"], to_come["x"]) == ([0, 1, 2, 3], [4, 5])
@@ -575,7 +295,7 @@ def test_a_page_stands_alone_and_has_what_the_image_has(tmp_path):
 
 
 def test_a_page_has_the_spread_and_the_boundary(tmp_path):
-    traces, layout = _plotted(_drawn(tmp_path / "a.html", _chart()))
+    traces, layout = plotted_of(text_drawn(tmp_path / "a.html", some_chart()))
     band, boundary = layout["shapes"]
     assert band["path"] == (
         "M3.5,8.9L4,8.9L5,7.5L5.5,7.5L5.5,10.4L5,10.4L4,9.9L3.5,9.9Z"  # there and back
@@ -595,8 +315,8 @@ def test_a_page_has_the_spread_and_the_boundary(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"history": _frame([], "2024")}, "one of forecast at least; got 0 and 2"),
-        ({"forecast": _frame([], "2024")}, "one of forecast at least; got 4 and 0"),
+        ({"history": bar_frame([], "2024")}, "one of forecast at least; got 0 and 2"),
+        ({"forecast": bar_frame([], "2024")}, "one of forecast at least; got 4 and 0"),
         ({"bands": {10: [9, 9]}}, "quantiles are from 0 to 1; got 10; write 10 % as 0.1"),
         ({"bands": {-0.1: [9, 9]}}, "quantiles are from 0 to 1; got -0.1"),
         ({"bands": {0.1: [9]}}, "each of the 2 forecast bars; got 1 for 0.1"),
@@ -605,13 +325,13 @@ def test_a_page_has_the_spread_and_the_boundary(tmp_path):
 def test_what_cannot_be_drawn_is_refused_before_a_file_is_touched(tmp_path, changes, message):
     pytest.importorskip("matplotlib")
     with pytest.raises(DataError, match=re.escape(message)) as caught:
-        write_forecast_chart(tmp_path / "a.svg", _chart(**changes))
+        write_forecast_chart(tmp_path / "a.svg", some_chart(**changes))
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
 def _both(path):
-    return (lambda: check_chart_path(path), lambda: write_forecast_chart(path, _chart()))
+    return (lambda: check_chart_path(path), lambda: write_forecast_chart(path, some_chart()))
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.PNG", "png", ".svg"])
@@ -672,7 +392,7 @@ def test_what_was_there_stays_where_an_image_fails_half_way(tmp_path, monkeypatc
     monkeypatch.setattr(Figure, "savefig", full_disk)
     (tmp_path / "a.svg").write_text("old")
     with pytest.raises(OSError, match=r"no space left: .*a\.svg"):
-        write_forecast_chart(tmp_path / "a.svg", _chart())
+        write_forecast_chart(tmp_path / "a.svg", some_chart())
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
     assert (tmp_path / "a.svg").read_text() == "old"
 
@@ -687,6 +407,6 @@ def test_what_was_there_stays_where_a_page_fails_half_way(tmp_path, monkeypatch)
     monkeypatch.setattr(files, "_flush_to_disk", full_disk)
     (tmp_path / "a.html").write_text("old")
     with pytest.raises(OSError, match=r"no space left: .*a\.html"):
-        write_forecast_chart(tmp_path / "a.html", _chart())
+        write_forecast_chart(tmp_path / "a.html", some_chart())
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
     assert (tmp_path / "a.html").read_text() == "old"
