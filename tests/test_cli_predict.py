@@ -15,7 +15,7 @@ import pytest
 
 from kronos.checkpoint import FORECASTER, TOKENIZER, best_model, run_folder
 from kronos.cli import main
-from kronos.data.layout import FEATURES
+from kronos.data.columns import FEATURES
 
 pytestmark = pytest.mark.usefixtures("one_thread", "here")
 

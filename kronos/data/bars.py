@@ -1,43 +1,53 @@
-"""Bars as a pandas frame: read from a file, validated, repaired where that is asked for."""
+"""Bars as a pandas frame: read from files, validated, repaired where that is asked for."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kronos.data.checks import check_bars, outside_range
-from kronos.data.clock import checked_index, parse_timestamps
-from kronos.data.layout import (
-    FEATURES,
-    PRICES,
-    TIMESTAMPS,
-    Source,
-    find_columns,
-    number_fault,
-)
-from kronos.data.table import read_table
+from kronos.data.columns import FEATURES, PRICES, TIMESTAMPS, Source, find_columns
+from kronos.data.options import ReadOptions
+from kronos.data.reading.checks import check_values, outside_range
+from kronos.data.reading.clock import checked_index, parse_timestamps
+from kronos.data.reading.faults import Findings
+from kronos.data.reading.gather import Bars
+from kronos.data.reading.loading import load
+from kronos.data.reading.numbers import number_fault, read_number
+from kronos.data.reading.repairs import derive_amounts, put_in_order
+from kronos.data.reading.zones import index_of
 from kronos.errors import DataError
 
 
-def read_bars(path: Path | str, *, repair: bool = False) -> pd.DataFrame:
-    """Read and validate the bars of a CSV file (.csv, or .csv.gz).
+def read_bars(
+    path: Path | str, *, options: ReadOptions | None = None, **settings: Any
+) -> pd.DataFrame:
+    """Read and validate the bars of one symbol, as `kronos.data.reading.files.read_market` does.
 
     The frame has a DatetimeIndex named "timestamps" and the float64 columns open, high, low,
-    close, volume, amount. Header names count without case; timestamps may also be called
-    timestamp, date, datetime or time (spellings: `kronos.data.clock`), and epoch numbers
-    become UTC. Volume missing is 0; amount missing is volume times the mean of the four
-    prices; amount given is kept even where volume is missing. Other columns are left out.
+    close, volume, amount. Volume missing is 0; amount missing is volume times the mean of the
+    four prices; amount given is kept even where volume is missing. Other columns are left out.
 
-    `repair` widens high and low as `repair_bars` does; without it such a bar is an error.
+    `settings` are fields of `ReadOptions` (symbol, timezone, sort, dedupe, fill, repair,
+    columns), and come before those of `options`. Nothing is dropped, filled or sorted unasked.
 
-    Raises DataError naming file, column and row for whatever cannot be used, in this order:
-    the file, its header, the first row with a bad cell, timestamps, then the rules of
-    `kronos.data.checks`. Nothing is dropped, filled or sorted.
+    Raises DataError naming file, column, row and line for whatever cannot be used, and where
+    there are several symbols and none is given; ConfigError for an option that is none.
     """
-    table = read_table(path)
-    index = parse_timestamps(table.timestamps, table.source)
-    return _build(index, table.columns, table.source, repair=repair)
+    chosen = replace(options or ReadOptions(), **settings)
+    bars = load(path, chosen, Findings()).bars
+    if bars is None:
+        raise DataError(f"{path}: no bars are left")
+    symbols, _ = bars.offsets()
+    if len(symbols) > 1:
+        shown = ", ".join(symbols[:10]) + (", ..." if len(symbols) > 10 else "")
+        raise DataError(
+            f"{path}: {len(symbols)} symbols ({shown}); give one with "
+            f"symbol={symbols[0]!r} (--symbol)"
+        )
+    return _frame(bars)
 
 
 def validate_bars(frame: pd.DataFrame, *, source: str = "bars") -> pd.DataFrame:
@@ -62,7 +72,7 @@ def validate_bars(frame: pd.DataFrame, *, source: str = "bars") -> pd.DataFrame:
         index = checked_index(frame.index, list(frame.index), place)
     else:
         index = _frame_timestamps(frame.iloc[:, positions[TIMESTAMPS]], place)
-    return _build(index, columns, place, repair=False)
+    return _build(index, columns, place)
 
 
 def repair_bars(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -73,45 +83,34 @@ def repair_bars(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     absent or holds a cell that is not a finite number.
     """
     positions = find_columns([str(name) for name in frame.columns], "bars", timestamps_needed=False)
-    prices = {
-        name: _frame_numbers(frame.iloc[:, positions[name]], name, Source("bars"))
-        for name in PRICES
-    }
+    opens, highs, lows, closes = (
+        _frame_numbers(frame.iloc[:, positions[name]], name, Source("bars")) for name in PRICES
+    )
+    changed = outside_range(np.stack([opens, highs, lows, closes], axis=1))
     repaired = frame.copy()
-    widened, changed = _widened(prices)
-    for name in ("high", "low"):
-        repaired.isetitem(positions[name], widened[name])
-    return repaired, changed
+    repaired.isetitem(positions["high"], np.maximum(highs, np.maximum(opens, closes)))
+    repaired.isetitem(positions["low"], np.minimum(lows, np.minimum(opens, closes)))
+    return repaired, int(changed.sum())
 
 
 def _build(
-    index: pd.DatetimeIndex,
-    columns: dict[str, NDArray[np.float64]],
-    source: Source,
-    *,
-    repair: bool,
+    index: pd.DatetimeIndex, columns: dict[str, NDArray[np.float64]], source: Source
 ) -> pd.DataFrame:
     """The validated frame of N bars from the columns (N,) that are there."""
-    if repair:
-        columns, _ = _widened(columns)
-    prices = np.stack([columns[name] for name in PRICES], axis=1)  # N 4
-    volume = columns.get("volume", np.zeros(len(index)))
-    with np.errstate(over="ignore", invalid="ignore"):  # not finite is for the check to say
-        amount = columns.get("amount", volume * prices.mean(axis=1))
-    features = np.column_stack([prices, volume, amount])  # N 6
-    check_bars(index, features, source)
-    return pd.DataFrame(features, index=index, columns=list(FEATURES))
+    zeros = np.zeros(len(index))
+    features = np.column_stack([columns.get(name, zeros) for name in FEATURES])  # N 6
+    bars = Bars.from_frame(index, features, source)
+    bars.derived[:] = "amount" not in columns
+    findings = Findings()
+    put_in_order(bars, ReadOptions(), findings)
+    derive_amounts(bars)
+    check_values(bars, findings)
+    return pd.DataFrame(bars.features, index=index, columns=list(FEATURES))
 
 
-def _widened(
-    columns: dict[str, NDArray[np.float64]],
-) -> tuple[dict[str, NDArray[np.float64]], int]:
-    """The columns with high and low widened, and the number of bars that changed."""
-    opens, highs, lows, closes = (columns[name] for name in PRICES)
-    changed = outside_range(np.stack([opens, highs, lows, closes], axis=1))
-    high = np.maximum(highs, np.maximum(opens, closes))
-    low = np.minimum(lows, np.minimum(opens, closes))
-    return {**columns, "high": high, "low": low}, int(changed.sum())
+def _frame(bars: Bars) -> pd.DataFrame:
+    index = index_of(bars.times, bars.zone).rename(TIMESTAMPS)
+    return pd.DataFrame(bars.features, index=index, columns=list(FEATURES))
 
 
 def _frame_numbers(column: "pd.Series[float]", name: str, source: Source) -> NDArray[np.float64]:
@@ -120,14 +119,16 @@ def _frame_numbers(column: "pd.Series[float]", name: str, source: Source) -> NDA
         numbers = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
         if np.isfinite(numbers).all():
             return numbers
+    quantity = name not in PRICES
     for row, cell in enumerate(column):
-        fault = number_fault(cell)
+        fault = number_fault(cell, quantity=quantity)
         if fault is not None:
             raise DataError(
                 f"{source.name}: column {name}, {source.row(row)}: {fault}; "
                 "correct the cell or remove the row"
             )
-    return np.array([float(str(cell)) for cell in column], dtype=np.float64)
+    found = [read_number(str(cell), quantity=quantity) for cell in column]
+    return np.array(found, dtype=np.float64)
 
 
 def _frame_timestamps(column: "pd.Series[str]", source: Source) -> pd.DatetimeIndex:

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from kronos.data.bars import validate_bars
-from kronos.data.layout import FEATURES, TIMESTAMPS
+from kronos.data.columns import FEATURES, TIMESTAMPS
 from kronos.data.timestamps import stamp_columns
 from kronos.errors import DataError
 
@@ -47,7 +47,9 @@ class Market:
             raise DataError("there are no bars; give at least one symbol")
         bars = {name: validate_bars(frame, source=name or "bars") for name, frame in frames.items()}
         indices = {name: pd.DatetimeIndex(frame.index) for name, frame in bars.items()}
-        zones = {name: None if index.tz is None else str(index.tz) for name, index in indices.items()}
+        zones = {
+            name: None if index.tz is None else str(index.tz) for name, index in indices.items()
+        }
         first = next(iter(zones))
         for name, zone in zones.items():
             if zone != zones[first]:
@@ -96,6 +98,9 @@ class Market:
         if self.zone is not None:
             index = index.tz_localize("UTC").tz_convert(self.zone)
         return pd.DataFrame(self.features[rows].copy(), index=index, columns=list(FEATURES))
+
+    def release(self, samples: int) -> None:
+        """Called after each batch with its number of samples; a mapped market lets go of pages."""
 
     def symbol_of(self, bars: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place in `symbols` of each of the bars (B,)."""

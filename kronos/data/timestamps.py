@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from kronos.errors import DataError
 
+STAMPS = ("minute", "hour", "weekday", "day", "month")
+"""The columns of `stamp_columns`, in order."""
+
 WAY_OUT = "give datetimes, or text like 2024-06-18 11:15:00; see pandas.to_datetime"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kronos.data.layout import FEATURES, PRICES, TIMESTAMP_NAMES, TIMESTAMPS
+from kronos.data.columns import FEATURES, PRICES, TIMESTAMP_NAMES, TIMESTAMPS
 from kronos.data.sessions import future_timestamps
 from kronos.data.timestamps import as_timestamps, stamp_columns
 from kronos.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from kronos.data.layout import FEATURES
+from kronos.data.columns import FEATURES
 
 _HIGH, _LOW, _VOLUME = FEATURES.index("high"), FEATURES.index("low"), FEATURES.index("volume")
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import nn
 
-from kronos.data.layout import FEATURES
+from kronos.data.columns import FEATURES
 from kronos.errors import ConfigError, DataError
 from kronos.model import Kronos, KronosTokenizer
 from kronos.model.decoding import Draw, decode_paths, decode_values

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kronos.data import read_bars
-from kronos.data import table as table_module
+from kronos.data.reading import table as table_module
 from kronos.errors import DataError
 
 HEADER = "timestamps,open,high,low,close,volume,amount"
@@ -115,12 +115,16 @@ def test_windows_line_ends_blank_lines_and_quotes_are_read(tmp_path):
 
 def test_absent_file(tmp_path):
     assert fault_of(tmp_path / "none.csv") == (
-        "cannot read none.csv: No such file or directory; give a readable .csv or .csv.gz file"
+        "cannot read none.csv: No such file or directory; give a readable .csv, .csv.gz or "
+        ".parquet file"
     )
 
 
-def test_folder_in_place_of_a_file(tmp_path):
-    assert "Is a directory" in fault_of(tmp_path / ".")
+def test_folder_without_bars(tmp_path):
+    (tmp_path / "notes.md").write_text("bars follow")
+    message = fault_of(tmp_path / ".")
+    assert message.startswith("no files of bars in the folder")
+    assert "looked for .csv, .tsv, .txt" in message
 
 
 def test_empty_file_and_file_without_rows(tmp_path):
@@ -141,19 +145,29 @@ def test_damaged_gzip(tmp_path):
     assert "cannot read bars.csv.gz" in fault_of(path)
 
 
-def test_D3_gbk_bytes_name_the_line(tmp_path):
+def test_D3_bytes_of_no_encoding_name_the_line(tmp_path):
     path = tmp_path / "bars.csv"
-    path.write_bytes("\n".join([f"{HEADER},note", f"{ROWS[0]},开盘"]).encode("gbk"))
-    message = fault_of(path)
-    assert message.startswith("bars.csv: byte 0xbf at line 2 is not UTF-8; save the file as UTF-8")
+    path.write_bytes("\n".join([f"{HEADER},note", f"{ROWS[0]},été,"]).encode("latin-1"))
+    assert fault_of(path) == (
+        "bars.csv: byte 0xe9 at line 2 is not UTF-8, nor is the file GB18030; save the file as "
+        "UTF-8 text (spreadsheets: 'CSV UTF-8')"
+    )
+    path.write_bytes(b"\xef\xbb\xbf" + f"{HEADER}\n{ROWS[0]}\n".encode() + b"\xff")
+    assert fault_of(path).startswith("bars.csv: byte 0xff at line 3 is not UTF-8; save")
 
 
-def test_not_comma_separated(tmp_path):
-    path = write(tmp_path, HEADER.replace(",", ";"), *(row.replace(",", ";") for row in ROWS))
+def test_a_spreadsheet_is_no_text(tmp_path):
+    path = tmp_path / "bars.csv"
+    path.write_bytes(b"PK\x03\x04" + bytes(30))
+    assert fault_of(path) == "bars.csv: a spreadsheet, not text; save it as CSV UTF-8"
+
+
+def test_columns_that_nothing_separates(tmp_path):
+    path = write(tmp_path, HEADER.replace(",", "/"), *(row.replace(",", "/") for row in ROWS))
     message = fault_of(path)
     assert "no column timestamps, open, high, low, close" in message
-    assert "the columns there are 'timestamps;open;" in message
-    assert message.endswith("separate them by commas")
+    assert "the columns there are 'timestamps/open/" in message
+    assert message.endswith("columns={'timestamps': ...} (--columns)")
 
 
 def test_unbalanced_quote_is_no_csv(tmp_path):
@@ -171,9 +185,9 @@ def test_missing_column_says_which_are_there(tmp_path):
     )
 
 
-def test_D3_chinese_headers_are_told_not_guessed(tmp_path):
-    message = fault_of(write(tmp_path, "时间,开盘,最高,最低,收盘", "2024-01-02,1,2,1,2"))
-    assert "the columns there are '时间', '开盘'" in message
+def test_D3_chinese_headers_are_read(tmp_path):
+    path = write(tmp_path, "时间,开盘,最高,最低,收盘,换手率", "2024-01-02,1,3,0.5,2,9")
+    assert read_bars(path).iloc[0].tolist() == [1.0, 3.0, 0.5, 2.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -196,8 +210,6 @@ def test_column_that_stands_there_twice(tmp_path, header, words):
         ("abc", "'abc' is not a number"),
         ("12%", "'12%' is not a number"),
         ("1_000", "'1_000' is not a number"),
-        ("", "the cell is empty"),
-        ("  ", "the cell is empty"),
         ("x" * 60, "'" + "x" * 40 + "…' is not a number"),
     ],
 )
@@ -222,9 +234,14 @@ def test_T10_inf_names_column_and_row(tmp_path, text, column):
     assert f"column {column}, row 2 (line 3): '{text}' is infinite" in message
 
 
-def test_D3_thousands_separator_in_quotes_names_the_cell(tmp_path):
-    message = fault_of(write(tmp_path, HEADER, *with_cell("volume", '"1,234.5"')))
-    assert "column volume, row 2 (line 3): '1,234.5' is not a number" in message
+@pytest.mark.parametrize("text", ["", "  ", "NULL", "N/A", "-", "--", "None"])
+def test_T9_missing_cell_names_the_ways_out(tmp_path, text):
+    message = fault_of(write(tmp_path, HEADER, *with_cell("low", text)))
+    words = f"{text!r} is not a number (missing)" if text.strip() else "the cell is empty"
+    assert message == (
+        f"bars.csv: column low, row 2 (line 3): {words}; fill it or leave the bar out with "
+        "fill='ffill' or 'drop' (--fill)"
+    )
 
 
 @pytest.mark.parametrize("row", [1, 2, 3])
@@ -256,15 +273,18 @@ def test_first_faulty_row_wins_then_the_leftmost_column(tmp_path):
     assert "column volume, row 2 (line 3): 'y'" in fault_of(write(tmp_path, HEADER, *rows))
 
 
-@pytest.mark.parametrize("rows_per_block", [1, 2, 3])
-def test_blocks_change_neither_values_nor_faults(tmp_path, monkeypatch, rows_per_block):
-    whole = read_bars(write(tmp_path, HEADER, *ROWS))
-    bad = write(tmp_path, HEADER, *with_cell("low", "x", row=3), name="bad.csv")
+@pytest.mark.parametrize("block", [70, 130, 200])
+@pytest.mark.parametrize("note", ["", ',"two\nlines"'])
+def test_blocks_change_neither_values_nor_faults(tmp_path, monkeypatch, block, note):
+    header = HEADER + (",note" if note else "")
+    whole = read_bars(write(tmp_path, header, *(row + note for row in ROWS)))
+    rows = [row + note for row in with_cell("low", "x", row=3)]
+    bad = write(tmp_path, header, *rows, name="bad.csv")
     message = fault_of(bad)
-    monkeypatch.setattr(table_module, "ROWS_PER_BLOCK", rows_per_block)
+    monkeypatch.setattr(table_module, "_BLOCK", block)
     pd.testing.assert_frame_equal(read_bars(tmp_path / "bars.csv"), whole)
     assert fault_of(bad) == message
-    assert "row 3 (line 4)" in message
+    assert f"row 3 (line {7 if note else 4})" in message
 
 
 # ---- rules of bars
@@ -274,14 +294,15 @@ def test_D1_duplicate_timestamps_name_the_first(tmp_path):
     rows = [*ROWS, ROWS[1], ROWS[0]]
     assert fault_of(write(tmp_path, HEADER, *rows)) == (
         "bars.csv: column timestamps, row 4 (line 5): '2024-06-18 11:20:00' repeats row 2 (line 3) "
-        "(2 repeated in 5 bars); keep one bar for each timestamp"
+        "(2 repeated in 5 bars); keep one bar for each timestamp with dedupe='first' or 'last' "
+        "(--dedupe)"
     )
 
 
 def test_D1_unsorted_rows_name_the_first(tmp_path):
     assert fault_of(write(tmp_path, HEADER, ROWS[0], ROWS[2], ROWS[1])) == (
         "bars.csv: column timestamps, row 3 (line 4): '2024-06-18 11:20:00' is earlier than "
-        "'2024-06-18 11:25:00' before it; sort the rows by time"
+        "'2024-06-18 11:25:00' before it; sort the rows by time with sort=True (--sort)"
     )
 
 
@@ -297,7 +318,7 @@ def test_D2_high_and_low_around_open_and_close(tmp_path, column, text):
         in message
     )
     assert f"{column} {float(text):.9g}" in message
-    assert message.endswith("read_bars(path, repair=True)")
+    assert message.endswith("widen high and low with repair=True (--repair)")
 
 
 @pytest.mark.parametrize("column", ["open", "high", "low", "close"])
@@ -356,6 +377,7 @@ def test_faults_come_in_one_order(tmp_path):
 FAULTS = {
     "abc": "is not a number",
     "": "is empty",
+    "--": "(missing)",
     "nan": "(NaN)",
     "-inf": "is infinite",
     "-3": "negative",

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kronos.data.clock import parse_timestamps
-from kronos.data.layout import Source
+from kronos.data.columns import Source
+from kronos.data.reading.clock import parse_timestamps
 from kronos.errors import DataError
 
 SOURCE = Source("bars.csv")
@@ -28,6 +28,14 @@ def fault_of(cells):
         "2024-06-18T11:15:00",
         "2024/06/18 11:15",
         " 2024/6/18 11:15 ",
+        "2024.06.18 11:15",
+        "2024.6.18 11:15:00",
+        "2024年6月18日 11:15",
+        "2024年06月18日11:15:00",
+        "2024年6月18日 11时15分",
+        "２０２４－０６－１８ １１：１５",
+        "20240618 11:15",
+        "20240618111500000",
         "2024-06-18 11:15:00.000",
         "202406181115",
         "20240618111500",
@@ -56,7 +64,8 @@ def test_mixed_offsets_name_the_row():
     cells = ["2024-03-08T00:00:00-05:00", "2024-03-09T00:00:00-05:00", "2024-03-11T00:00:00-04:00"]
     assert fault_of(cells) == (
         "bars.csv: column timestamps, row 3: '2024-03-11T00:00:00-04:00' has another UTC offset "
-        "than '2024-03-08T00:00:00-05:00'; write all in one zone, such as UTC"
+        "than '2024-03-08T00:00:00-05:00'; write all in one zone, such as UTC, or convert them "
+        "with timezone='America/New_York' (--timezone)"
     )
     assert "row 2: '2024-03-11' has another" in fault_of([cells[0], "2024-03-11"])
     assert "row 1: 'soon' is not a timestamp" in fault_of(["soon", cells[0], cells[2]])

@@ -1,0 +1,1 @@
+"""Files of bars of any source into sound arrays; `files` is where it begins."""
