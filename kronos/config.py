@@ -26,6 +26,8 @@ from kronos.errors import ConfigError
 
 Precision = Literal["float32", "bf16"]
 Checkpointing = Literal["off", "block"]
+Feature = Literal["open", "high", "low", "close", "volume", "amount"]
+TimeFeature = Literal["minute", "hour", "weekday", "day", "month"]
 
 
 class _Frozen(BaseModel):
@@ -104,9 +106,39 @@ class DataConfig(_Frozen):
     """The bars and how they are divided."""
 
     bars: str = "ibm"
-    """A file, or "ibm": the daily bars shipped with the package."""
+    """A file, a folder or a pattern of files; or "ibm": the daily bars shipped with the package."""
+    columns: tuple[str, ...] | None = None
+    """Columns that go by other names in the file: [open=first, volume=lots]."""
+    symbol: str | None = None
+    """Only the bars of this symbol."""
+    timezone: str | None = None
+    """An IANA zone that all timestamps are converted to."""
+    sort: bool = False
+    dedupe: Literal["first", "last"] | None = None
+    """Of bars with one timestamp, the one to keep."""
+    fill: Literal["ffill", "drop"] | None = None
+    """What becomes of cells without a number."""
+    repair: bool = False
+    """Widen high and low to contain open and close."""
+    features: tuple[Feature, ...] | None = Field(None, min_length=1)
+    """Features to learn from; the others are held at their mean. None is all six."""
+    time_features: tuple[TimeFeature, ...] | None = None
+    """Of minute, hour, weekday, day, month; the others are held at 0. None is all five."""
     validation_share: float = Field(0.17, gt=0, lt=1)
-    """Share of the bars, the latest ones, that no training sample may contain."""
+    """Share of the bars, the latest ones, that validation forecasts; no training sample has one
+    of them, nor one of the `window` bars before, which these forecasts look back on."""
+    cache: str | None = None
+    """A folder that keeps what was read, so that the next start takes no time."""
+    precompute_tokens: bool = False
+    """Have the tokenizer, where it is not trained, make every window's tokens once."""
+    workers: int | None = Field(None, ge=0)
+    """Processes that gather batches; None: as many as the cores allow, which may be 0."""
+
+    @model_validator(mode="after")
+    def _tokens_have_a_place(self) -> Self:
+        if self.precompute_tokens and self.cache is None:
+            raise ValueError("precompute_tokens keeps the tokens in data.cache: name a folder")
+        return self
 
 
 class TrainingConfig(_Frozen):
@@ -118,6 +150,8 @@ class TrainingConfig(_Frozen):
     """Bars to forecast behind the window."""
     batch_size: int = Field(gt=0)
     """Samples of one forward and backward pass, a micro-batch."""
+    samples_per_epoch: int | None = Field(None, gt=0)
+    """Windows that an epoch shows, other ones each time; None is all."""
     accumulation: int = Field(1, gt=0)
     """Micro-batches whose gradients make one step."""
     precision: Precision = "float32"
@@ -160,8 +194,14 @@ class RunConfig(_Frozen):
     scoring: ScoringConfig = ScoringConfig()
 
     def sha256(self) -> str:
-        """Digest of every setting, for golden files and run records."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
+        """Digest of every setting that decides the result, for golden files and run records.
+
+        Settings that are not given (None) are left out, so that another one that may be given
+        leaves the digests of earlier runs as they are.
+        """
+        elsewhere = {"data": {"cache", "precompute_tokens", "workers"}}
+        settings = self.model_dump(mode="json", exclude_none=True, exclude=elsewhere)
+        canonical = json.dumps(settings, sort_keys=True, allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_overrides(self, overrides: list[str]) -> "RunConfig":
@@ -175,7 +215,8 @@ class RunConfig(_Frozen):
             key, equals, text = override.partition("=")
             if not equals:
                 raise ConfigError(f"--set takes section.setting=value, got {override!r:.60}")
-            _replace(settings, key.strip().split("."), _parse_value(override, text))
+            path = key.strip().split(".")
+            _replace(settings, path, _parse_value(override, text, plain=_is_text(path)))
         return validated(settings, source="--set")
 
 
@@ -230,9 +271,19 @@ def validated(settings: dict[str, Any], *, source: str) -> RunConfig:
         raise ConfigError(f"{source}: {where}: {rule}, got {first['input']!r:.60}") from error
 
 
-def _parse_value(override: str, text: str) -> Any:
+def _is_text(path: list[str]) -> bool:
+    """Whether a setting is a text, so that the symbol 000001 is not taken for the number 1."""
+    model: Any = RunConfig
+    for part in path:
+        field = getattr(model, "model_fields", {}).get(part)
+        model = field.annotation if field else None
+    return model in (str, str | None)
+
+
+def _parse_value(override: str, text: str, *, plain: bool) -> Any:
     try:
-        return _read_yaml(text)
+        value = _read_yaml(text)
+        return text.strip() if plain and isinstance(value, int | float) else value
     except ValueError as error:
         raise ConfigError(f"--set cannot read the value of {override!r:.60}: {error}") from error
 

@@ -3,17 +3,23 @@
 Axes: W windows in order of time, H bars of horizon, 6 features.
 """
 
+from typing import Final
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from kronos.checkpoint import Models, build_models
 from kronos.config import RunConfig
+from kronos.data import Market
 from kronos.evaluate import score_forecasts
 from kronos.predict import KronosPredictor
-from kronos.train.feed import RunData, load_data, spread
-from kronos.train.phase import Phase, forecaster_phase
+from kronos.train.data import RunData, load_data
+from kronos.train.phase import forecaster_phase
 from kronos.train.step import StepResult
+from kronos.train.tokens import run_tokens
+
+_YEAR: Final = 365.25 * 24 * 3600 * 10**9  # ns
 
 
 class Experiment:
@@ -23,7 +29,8 @@ class Experiment:
         self.config = config
         self.data: RunData = load_data(config)
         self.models: Models = build_models(config.model, device=device, seed=config.training.seed)
-        self.phase: Phase = forecaster_phase(self.models, self.data, config.training)
+        tokens = run_tokens(self.models.tokenizer, self.data, config)
+        self.phase = forecaster_phase(self.models, self.data, config.training, tokens)
 
     def __call__(self) -> StepResult:
         """Make one training step."""
@@ -37,7 +44,7 @@ class Experiment:
         history is `window` bars, every forecast the mean of the sampled paths.
         """
         training, scoring = self.config.training, self.config.scoring
-        starts = spread(self.data.validation, scoring.windows)
+        starts = self.data.validation.spread(scoring.windows)
         histories = [self._bars(start, training.window) for start in starts]
         futures = [self._bars(start + training.window, training.horizon) for start in starts]
         predictor = KronosPredictor(
@@ -62,12 +69,12 @@ class Experiment:
             _stacked(futures),
             _stacked(forecasts),
             starts=starts,
-            bars_per_year=bars_per_year(self.data.bars),
+            bars_per_year=bars_per_year(self.data.windows.market),
         )
         return scores, forecasts[-1]
 
     def _bars(self, start: int, count: int) -> pd.DataFrame:
-        return self.data.bars.iloc[start : start + count]
+        return self.data.windows.market.slice(start, count)
 
 
 def golden_columns(config: RunConfig) -> dict[str, str | int | float | None]:
@@ -87,10 +94,12 @@ def golden_columns(config: RunConfig) -> dict[str, str | int | float | None]:
     }
 
 
-def bars_per_year(bars: pd.DataFrame) -> float:
-    """How many bars the series has in a year of calendar time: about 252 for daily ones."""
-    span = bars.index[-1] - bars.index[0]
-    return float((len(bars) - 1) / (span / pd.Timedelta(days=365.25)))
+def bars_per_year(market: Market) -> float:
+    """How many bars the longest series has in a year of calendar time: about 252 for daily ones."""
+    longest = int(np.diff(market.offsets).argmax())
+    first, last = int(market.offsets[longest]), int(market.offsets[longest + 1]) - 1
+    years = int(market.times[last] - market.times[first]) / _YEAR
+    return (last - first) / years
 
 
 def _stacked(frames: list[pd.DataFrame]) -> NDArray[np.float64]:

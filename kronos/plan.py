@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pandas as pd
 
 from kronos.capacity import AllocatorSettings, Build, MemoryEstimate, estimate_memory
 from kronos.checkpoint import build_models
 from kronos.config import RunConfig
-from kronos.data import BarArrays, Windows
-from kronos.data.layout import FEATURES
+from kronos.data import Market
+from kronos.data.columns import FEATURES
+from kronos.data.timestamps import STAMPS
 from kronos.hardware import Card
-from kronos.train.feed import RunData
+from kronos.train.data import RunData, windows_of
 from kronos.train.phase import forecaster_phase
+from kronos.train.tokens import empty_table
 
-_STAMPS: Final = 5
 _FLOAT32: Final = 4
 
 
@@ -30,7 +30,9 @@ def training_build(config: RunConfig) -> Build:
 
     def build(device: str) -> Callable[[], object]:
         models = build_models(drawn, device=device, seed=config.training.seed)
-        return forecaster_phase(models, _empty_bars(config), config.training)
+        data = _empty_bars(config)
+        tokens = empty_table(data.windows) if config.data.precompute_tokens else None
+        return forecaster_phase(models, data, config.training, tokens)
 
     return build
 
@@ -82,7 +84,13 @@ def _empty_bars(config: RunConfig) -> RunData:
     """Bars of zeros, as many as one batch needs, so that shapes and moves are the real ones."""
     training = config.training
     count = training.window + training.horizon + training.batch_size
-    arrays = BarArrays(np.zeros((count, len(FEATURES))), np.zeros((count, _STAMPS), np.int64))
-    windows = Windows(arrays, training.window, training.horizon)
-    samples = range(training.batch_size)
-    return RunData(pd.DataFrame(), windows, samples, samples)
+    market = Market(
+        symbols=("empty",),
+        offsets=np.array([0, count]),
+        times=np.arange(count),
+        features=np.zeros((count, len(FEATURES))),
+        stamps=np.zeros((count, len(STAMPS)), np.uint8),
+        zone=None,
+    )
+    windows = windows_of(market, config)
+    return RunData(windows, windows.starts, windows.starts)

@@ -52,6 +52,9 @@ def _message(call, *arguments):
         ("model.forecaster.n_layers=1", lambda run: run.model.forecaster.n_layers, 1),
         ("data.bars=a=b.csv", lambda run: run.data.bars, "a=b.csv"),
         ("data.bars=行情.csv", lambda run: run.data.bars, "行情.csv"),
+        ("data.symbol=000001", lambda run: run.data.symbol, "000001"),
+        ("data.symbol=null", lambda run: run.data.symbol, None),
+        ("data.columns=[open=首, low=2]", lambda run: run.data.columns, ("open=首", "low=2")),
         ("name=mine", lambda run: run.name, "mine"),
     ],
 )
@@ -250,24 +253,41 @@ def _leaves(values, path=()):
             yield ".".join((*path, key)), value
 
 
-def _changed(value):
-    if isinstance(value, bool) or value is None:
-        return not value if value is not None else "elsewhere"
+def _changed(key, value):
+    if key in OTHER_VALUES:
+        return OTHER_VALUES[key]
+    if isinstance(value, bool):
+        return not value
     if isinstance(value, float):
         return value / 2 or 0.5
     return value + 1 if isinstance(value, int) else OTHER_WORDS.get(value, f"{value}x")
 
 
 OTHER_WORDS = {"float32": "bf16", "off": "block", "constant": "one-cycle"}
+OTHER_VALUES = {
+    "data.columns": "[open=first]",
+    "data.symbol": "000001",
+    "data.timezone": "UTC",
+    "data.dedupe": "last",
+    "data.fill": "drop",
+    "data.features": "[close, volume]",
+    "data.time_features": "[hour]",
+    "training.samples_per_epoch": 7,
+}
+HOW_NOT_WHAT = {"data.cache": "caches", "data.precompute_tokens": True, "data.workers": 2}
 BITS = "s1_bits", "s2_bits"  # tokenizer and forecaster change them together
 
 
-def test_the_digest_changes_with_every_setting():
+def test_the_digest_changes_with_every_setting_that_decides_the_result():
     run = baseline()
     digests = {run.sha256()}
-    leaves = [leaf for leaf in _leaves(run.model_dump()) if not leaf[0].endswith(BITS)]
+    leaves = [
+        (key, value)
+        for key, value in _leaves(run.model_dump())
+        if not (key.endswith(BITS) or key in HOW_NOT_WHAT)
+    ]
     for key, value in leaves:
-        digests.add(run.with_overrides([f"{key}={_changed(value)!s}"]).sha256())
+        digests.add(run.with_overrides([f"{key}={_changed(key, value)!s}"]).sha256())
     for bits in BITS:
         both = [f"model.{part}.{bits}" for part in ("tokenizer", "forecaster")]
         values = run.model_dump()
@@ -275,6 +295,36 @@ def test_the_digest_changes_with_every_setting():
             values["model"][part][bits] += 1
         digests.add(validated(values, source=str(both)).sha256())
     assert len(digests) == 1 + len(leaves) + len(BITS)
+
+
+def test_the_digest_leaves_out_what_only_says_how():
+    run = baseline()
+    other = run.with_overrides([f"{key}={value}" for key, value in HOW_NOT_WHAT.items()])
+    assert other.data.precompute_tokens
+    assert other != run
+    assert other.sha256() == run.sha256()
+
+
+def test_tokens_made_once_need_a_place():
+    with pytest.raises(ConfigError, match=r"precompute_tokens keeps .* in data\.cache: name a"):
+        baseline().with_overrides(["data.precompute_tokens=true"])
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("data.features=[close, vol]", "data.features.1: Input should be 'open'"),
+        ("data.features=[]", "data.features"),
+        ("data.time_features=[year]", "data.time_features.0: Input should be 'minute'"),
+        ("data.workers=-1", "data.workers"),
+        ("training.samples_per_epoch=0", "training.samples_per_epoch"),
+    ],
+)
+def test_settings_of_the_data_have_rules(override, words):
+    with pytest.raises(ConfigError) as caught:
+        baseline().with_overrides([override])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys_or_the_process():

@@ -1,11 +1,11 @@
 """What the gate runs: fine-tuning the shipped tiny model and scoring it on held-out bars."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from kronos import experiments
+from kronos import experiments, samples
+from kronos.data import Market, read_bars
 from kronos.experiments import Experiment, bars_per_year, golden_columns
 from kronos.predict import KronosPredictor
 from kronos.recipes import baseline, full, small_gpu
@@ -38,8 +38,8 @@ def test_scores_are_those_of_the_contract_and_finite(experiment):
 
 def test_the_forecast_is_of_the_latest_held_out_bars(experiment):
     _, forecast = experiment.score()
-    bars = experiment.data.bars
-    last_start = experiment.data.validation[-1]
+    bars = read_bars(samples.ibm_daily())
+    last_start = int(experiment.data.validation.every()[-1])
     expected = bars.index[last_start + 120 : last_start + 144]
     assert forecast.index.equals(expected)
 
@@ -84,13 +84,13 @@ def test_forecasts_are_made_and_scored_as_the_configuration_says(monkeypatch):
     assert (seen["T"], seen["top_k"], seen["top_p"]) == (0.5, None, 0.75)
     assert (seen["sample_count"], seen["max_context"]) == (3, 200)
     assert seen["seed"] == [7, 8, 9, 10, 11, 12]
-    bars, starts = experiment.data.bars, seen["starts"]
+    bars, starts = read_bars(samples.ibm_daily()), seen["starts"]
     assert len(starts) == 6
     assert seen["closes"].tolist() == [bars["close"].iloc[start + 119] for start in starts]
     for start, history, future in zip(starts, seen["histories"], seen["futures"], strict=True):
         assert history.equals(bars.iloc[start : start + 120])
         assert np.array_equal(future, bars.iloc[start + 120 : start + 144])
-    assert seen["bars_per_year"] == bars_per_year(bars)
+    assert seen["bars_per_year"] == bars_per_year(experiment.data.windows.market)
 
 
 def test_a_harmless_jitter_of_the_weights_hardly_moves_the_error():
@@ -146,6 +146,14 @@ def test_golden_columns_are_the_settings_of_the_run():
 
 
 def test_bars_per_year(experiment):
-    assert bars_per_year(experiment.data.bars) == pytest.approx(251.5, abs=0.5)
-    hourly = pd.DataFrame(index=pd.date_range("2024-01-01", periods=24 * 30, freq="h"))
-    assert bars_per_year(hourly) == pytest.approx(24 * 365.25)
+    assert bars_per_year(experiment.data.windows.market) == pytest.approx(251.5, abs=0.5)
+    hours = np.arange(24 * 30) * 3600 * 10**9
+    market = Market(
+        ("short", "long"),
+        np.array([0, 3, 3 + len(hours)]),
+        np.concatenate([[0, 1, 2], hours]),
+        np.ones((3 + len(hours), 6)),
+        np.zeros((3 + len(hours), 5), np.uint8),
+        None,
+    )
+    assert bars_per_year(market) == pytest.approx(24 * 365.25)

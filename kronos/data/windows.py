@@ -1,51 +1,30 @@
-"""Samples to learn from: windows over one series of bars, split in time and drawn in epochs.
+"""Samples to learn from: windows over the bars of one or many symbols, gathered a batch at once.
 
-One sample is `window` bars of lookback followed by `horizon` + 1 bars of targets. No window
-crosses two series, since each `Windows` holds one.
+One sample is `window` bars of lookback followed by `horizon` + 1 bars of targets, all of one
+symbol.
 
-Axes: N bars of the series, B samples of a batch, T = window + horizon + 1 bars of a sample,
+Axes: N bars of a market, B samples of a batch, T = window + horizon + 1 bars of a sample,
 6 features (open, high, low, close, volume, amount), 5 stamps (minute, hour, weekday, day,
 month).
 """
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import numpy as np
-import pandas as pd
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from kronos.data.bars import validate_bars
-from kronos.data.layout import FEATURES
-from kronos.data.timestamps import stamp_columns
+from kronos.data.columns import FEATURES
+from kronos.data.market import Market
+from kronos.data.timestamps import STAMPS
 from kronos.errors import ConfigError, DataError
 
 STD_FLOOR = 1e-5
 """Added to each standard deviation, so that a flat column divides by something."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BarArrays:
-    """One series of bars as arrays that cannot be written to."""
-
-    features: NDArray[np.float64]
-    """(N, 6), as the file has them."""
-    stamps: NDArray[np.int64]
-    """(N, 5)"""
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, *, source: str = "bars") -> Self:
-        """The arrays of a frame of bars, which is validated (DataError names `source`)."""
-        bars = validate_bars(frame, source=source)
-        features = bars[list(FEATURES)].to_numpy(dtype=np.float64, copy=True)
-        stamps = np.array(stamp_columns(bars.index), dtype=np.int64)
-        features.setflags(write=False)
-        stamps.setflags(write=False)
-        return cls(features, stamps)
-
-    def __len__(self) -> int:
-        return len(self.features)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,156 +37,172 @@ class Batch:
     """(B, T, 5)"""
 
 
+class WindowStarts:
+    """The bars at which windows begin, as runs of consecutive bars, in rising order.
+
+    A market of ten million bars has nearly as many windows; this holds two numbers a run.
+    """
+
+    def __init__(self, runs: Iterable[range]) -> None:
+        self.runs = tuple(run for run in runs if run)
+        """The runs that are not empty, each with a step of 1."""
+        self._firsts = np.array([run.start for run in self.runs], dtype=np.int64)
+        self._befores = np.cumsum([0, *map(len, self.runs)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._befores[-1])
+
+    def at(self, numbers: ArrayLike) -> NDArray[np.int64]:
+        """The bars (B,) at which the windows of these numbers (B,) begin, counted from 0.
+
+        Raises IndexError for a number outside [0, len(self)); negative ones do not wrap.
+        """
+        numbers = np.asarray(numbers, dtype=np.int64)
+        outside = (numbers < 0) | (numbers >= len(self))
+        if outside.any():
+            raise IndexError(
+                f"window {numbers[outside][0]} is outside 0..{len(self) - 1} of {len(self)} windows"
+            )
+        run = np.searchsorted(self._befores, numbers, side="right") - 1
+        return np.asarray(self._firsts[run] + (numbers - self._befores[run]), dtype=np.int64)
+
+    def numbers(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The inverse of `at`, for bars (B,) at which windows do begin."""
+        run = np.searchsorted(self._firsts, starts, side="right") - 1
+        return np.asarray(self._befores[run] + (starts - self._firsts[run]), dtype=np.int64)
+
+    def every(self) -> NDArray[np.int64]:
+        """All of them, (len(self),)."""
+        return self.at(np.arange(len(self)))
+
+    def spread(self, count: int) -> NDArray[np.int64]:
+        """Up to `count` of them, evenly spread, the first and the last among them."""
+        places = np.linspace(0, len(self) - 1, min(count, len(self)))
+        return self.at(places.round().astype(np.int64))
+
+
 class Windows:
-    """Every window of one series of bars, normalised by its own lookback.
+    """Every window of a market, normalised by its own lookback.
 
     Mean and standard deviation (float64, biased, plus 1e-5) of each column come from the first
     `window` bars of a sample alone, never from its targets; the whole sample is scaled by them
     and clipped to ±`clip`, as the predictor scales a history before it forecasts.
 
-    Raises ConfigError for a window, horizon or clip below its least, DataError where the bars
-    are fewer than one sample.
+    A feature that is not among `features` is 0 in every sample, the score of its mean; a stamp
+    that is not among `time_features` is 0 too. The shapes stay, so any model takes them.
+
+    Symbols with fewer bars than one sample have no window (`too_short` counts them). Raises
+    ConfigError for a window, horizon or clip below its least and for an unknown feature,
+    DataError where no symbol has a window.
     """
 
-    def __init__(self, bars: BarArrays, window: int, horizon: int, *, clip: float = 5.0) -> None:
-        _check_sizes(window, horizon)
+    def __init__(
+        self,
+        market: Market,
+        window: int,
+        horizon: int,
+        *,
+        clip: float = 5.0,
+        features: Collection[str] = FEATURES,
+        time_features: Collection[str] = STAMPS,
+    ) -> None:
+        check_sizes(window, horizon)
         if not clip > 0:
             raise ConfigError(f"clip must be greater than 0, got {clip}")
-        self.bars = bars
+        self.market = market
         self.window = window
         self.horizon = horizon
         self.clip = clip
         self.sample_length = window + horizon + 1
-        if len(bars) < self.sample_length:
+        self._dropped = dropped(features, FEATURES, "features")
+        if len(self._dropped) == len(FEATURES):
+            raise ConfigError("features must keep at least one, got none")
+        self._dropped_stamps = dropped(time_features, STAMPS, "time_features")
+        counts = np.diff(market.offsets) - self.sample_length + 1  # S
+        self.too_short = int((counts < 1).sum())
+        if self.too_short == len(counts):
             raise DataError(
                 f"one sample takes {self.sample_length} bars (window {window} + horizon {horizon} "
-                f"+ 1), got {len(bars)}; give more bars, or a smaller window or horizon"
+                f"+ 1), got {np.diff(market.offsets).max()}; give more bars, or a smaller window "
+                "or horizon"
             )
+        firsts = market.offsets[:-1]
+        self.starts = WindowStarts(
+            range(first, first + count) for first, count in zip(firsts, counts, strict=True)
+        )
+        """Where all the windows begin."""
 
     def __len__(self) -> int:
-        return len(self.bars) - self.sample_length + 1
+        return len(self.starts)
 
-    def batch(self, indices: ArrayLike) -> Batch:
-        """The samples that begin at the bars `indices` (B,), gathered at once.
+    def batch(self, starts: ArrayLike) -> Batch:
+        """The samples that begin at the bars `starts` (B,), gathered at once.
 
-        Raises IndexError for an index outside [0, len(self)); negative ones do not wrap.
+        Raises IndexError for a bar at which no window begins.
         """
-        starts = np.asarray(indices, dtype=np.int64)
-        outside = (starts < 0) | (starts >= len(self))
-        if outside.any():
+        firsts = np.asarray(starts, dtype=np.int64)
+        self._check_starts(firsts)
+        features = self._normalise(self._samples(self.market.features, firsts))
+        return Batch(features, self.stamps(firsts))
+
+    def stamps(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The stamps (B, T, 5) of the samples that begin at the bars `starts` (B,)."""
+        stamps = self._samples(self.market.stamps, starts).transpose(0, 2, 1)
+        stamps = stamps.astype(np.int64, order="C")
+        if self._dropped_stamps:
+            stamps[..., self._dropped_stamps] = 0
+        self.market.release(len(starts))
+        return stamps
+
+    def key(self) -> str:
+        """A digest of what the features of every window depend on, bars and settings."""
+        settings = [self.window, self.horizon, self.clip, self._dropped]
+        digest = hashlib.sha256(json.dumps(settings).encode())
+        digest.update(np.ascontiguousarray(self.market.offsets).data)
+        digest.update(np.ascontiguousarray(self.market.features).data)
+        self.market.release(len(self))
+        return digest.hexdigest()
+
+    def _samples(self, values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[Any]:
+        """(B, columns, T) of values (N, columns)."""
+        return sliding_window_view(values, self.sample_length, axis=0)[starts]
+
+    def _check_starts(self, starts: NDArray[np.int64]) -> None:
+        offsets = self.market.offsets
+        outside = (starts < 0) | (starts >= len(self.market))
+        symbol = self.market.symbol_of(np.where(outside, 0, starts))
+        bad = outside | (starts + self.sample_length > offsets[symbol + 1])
+        if bad.any():
             raise IndexError(
-                f"window {starts[outside][0]} is outside 0..{len(self) - 1} of {len(self)} windows"
+                f"no window of {self.sample_length} bars begins at bar {starts[bad][0]} of "
+                f"{len(self.market)}: a window stays within one symbol"
             )
-        rows = starts[:, None] + np.arange(self.sample_length)  # B T
-        features = self._normalise(self.bars.features[rows])
-        return Batch(features, self.bars.stamps[rows])
 
     def _normalise(self, samples: NDArray[np.float64]) -> NDArray[np.float32]:
+        columns = np.ascontiguousarray(samples)  # B 6 T: sums run along memory
         # Counted from each sample's first bar, a flat column is exactly 0 before its mean is
         # taken; the mean of 400 times 50000.1 is not exactly 50000.1.
-        samples = samples - samples[:, :1]  # B T 6
-        lookback = samples[:, : self.window]
-        mean = lookback.mean(axis=1, keepdims=True)  # B 1 6
-        std = lookback.std(axis=1, keepdims=True) + STD_FLOOR
-        scaled = (samples - mean) / std
-        return np.asarray(np.clip(scaled, -self.clip, self.clip), dtype=np.float32)
+        columns -= columns[:, :, :1].copy()
+        lookback = columns[:, :, : self.window]
+        columns -= lookback.mean(axis=2, keepdims=True)
+        variance = np.einsum("bft,bft->bf", lookback, lookback) / self.window
+        columns /= (np.sqrt(variance) + STD_FLOOR)[:, :, None]
+        np.clip(columns, -self.clip, self.clip, out=columns)
+        if self._dropped:
+            columns[:, self._dropped] = 0.0
+        return np.ascontiguousarray(columns.transpose(0, 2, 1), dtype=np.float32)  # B T 6
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSplit:
-    """First bars of the windows to train on and to validate on."""
-
-    train: range
-    validation: range
-    boundary: int
-    """The bar at which validation targets begin."""
-
-
-def split_by_time(
-    n_bars: int,
-    *,
-    window: int,
-    horizon: int,
-    validation_share: float | None = None,
-    boundary: int | None = None,
-) -> TimeSplit:
-    """Split the windows of a series of `n_bars` at one bar, so that no target is seen before.
-
-    The rule: a window trains if all its bars lie before the boundary, and validates if all its
-    targets (the bars behind its lookback) lie at or after it. So no bar that validation asks
-    for is in any training sample, while a validation lookback may reach back into training
-    bars, as a forecast's history does. The `horizon` windows whose targets straddle the
-    boundary are in neither. All other windows are in exactly one.
-
-    Give the boundary itself (a bar from 0), or the share of bars, rounded, that lie behind it.
-    Raises ConfigError where neither or both are given, or a side would have no window.
-    """
-    _check_sizes(window, horizon)
-    if (validation_share is None) == (boundary is None):
-        raise ConfigError("give either validation_share or boundary, not both and not neither")
-    if boundary is None:
-        assert validation_share is not None
-        if not 0 < validation_share < 1:
-            raise ConfigError(f"validation_share must be between 0 and 1, got {validation_share}")
-        boundary = n_bars - round(n_bars * validation_share)
-    length = window + horizon + 1
-    train = range(max(0, boundary - length + 1))
-    validation = range(boundary - window, max(0, n_bars - length + 1))
-    for name, windows, bars in (
-        ("train", train, boundary),
-        ("validate", validation, n_bars - boundary + window),
-    ):
-        if not windows:
-            raise ConfigError(
-                f"no window to {name} on: one takes {length} bars (window {window} + horizon "
-                f"{horizon} + 1), and of {n_bars} bars split at {boundary} it may use {bars}; "
-                "move the boundary, or give more bars, a smaller window or horizon"
-            )
-    return TimeSplit(train, validation, boundary)
-
-
-class EpochSampler:
-    """Batches of indices 0..n-1, each index once in an epoch, in an order that (seed, epoch) fixes.
-
-    Raises ConfigError where a batch would be larger than n, or a number is below its least.
-    """
-
-    def __init__(self, n: int, batch_size: int, seed: int, *, drop_last: bool = False) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
-        if batch_size > n:
-            raise ConfigError(
-                f"batch_size {batch_size} is larger than the number of windows, {n}; "
-                "lower batch_size or give more bars"
-            )
-        if seed < 0:
-            raise ConfigError(f"seed must be at least 0, got {seed}")
-        self.n = n
-        self.batch_size = batch_size
-        self.seed = seed
-        self.drop_last = drop_last
-        """Leave out the last batch of an epoch where it is smaller than the others."""
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """How many batches `batches` yields."""
-        whole, rest = divmod(self.n, self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
-
-    def permutation(self, epoch: int) -> NDArray[np.int64]:
-        """All indices in the order of `epoch` (from 0), (n,); the same in every process."""
-        # spawn_key, not a list of two numbers: [5 + 2**32, 0] and [5, 1] are one seed to numpy
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(epoch,))
-        return np.random.Generator(np.random.PCG64(sequence)).permutation(self.n)
-
-    def batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
-        """The index arrays of `epoch`, each (batch_size,), the last one perhaps shorter."""
-        order = self.permutation(epoch)
-        for number in range(self.batches_per_epoch):
-            yield order[number * self.batch_size : (number + 1) * self.batch_size]
-
-
-def _check_sizes(window: int, horizon: int) -> None:
+def check_sizes(window: int, horizon: int) -> None:
+    """ConfigError for a window or a horizon below 1."""
     for name, value in (("window", window), ("horizon", horizon)):
         if value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
+
+
+def dropped(kept: Collection[str], known: Sequence[str], setting: str) -> list[int]:
+    """Places in `known` of what is not kept; ConfigError names the setting and what is unknown."""
+    unknown = [name for name in kept if name not in known]
+    if unknown:
+        raise ConfigError(f"{setting} are some of {', '.join(known)}; got {', '.join(unknown)}")
+    return [place for place, name in enumerate(known) if name not in kept]

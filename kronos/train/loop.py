@@ -4,13 +4,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kronos.checkpoint import FORECASTER, TOKENIZER, Models, best_model, build_models
 from kronos.config import RunConfig, TrainingConfig
 from kronos.errors import KronosError
 from kronos.measure import Stopwatch
-from kronos.train.feed import load_data
+from kronos.train.data import load_data
 from kronos.train.phase import Phase, forecaster_phase, tokenizer_phase
+from kronos.train.tokens import run_tokens
 
 
 class TrainingStopped(KronosError):
@@ -28,6 +30,8 @@ class Progress:
     best: float | None
     """Lowest validation loss so far."""
     steps_per_hour: float
+    data_wait: float
+    """Share of the steps' time, so far, in which they waited for their batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class PhaseResult:
     """Validation loss before the first step."""
     best_validation: float
     best_step: int
+    data_wait: float
+    """Share of the steps' time in which they waited for their batches."""
     folder: Path
     """Where the best weights are."""
 
@@ -63,11 +69,13 @@ def train(
     models = build_models(config.model, device=device, seed=config.training.seed)
     results = []
     if config.model.pretrained is None:
-        phase = tokenizer_phase(models, data, config.training)
-        results.append(_fit(phase, TOKENIZER, config.training, folder, show))
+        first = tokenizer_phase(models, data, config.training)
+        results.append(_fit(first, TOKENIZER, config.training, folder, show))
         trained = type(models.tokenizer).from_pretrained(best_model(folder, TOKENIZER))
         models = Models(trained.to(device), models.forecaster)
-    phase = forecaster_phase(models, data, config.training)  # checks, before anything is saved
+    tokens = run_tokens(models.tokenizer, data, config)
+    # checks, before anything is saved
+    phase = forecaster_phase(models, data, config.training, tokens)
     if config.model.pretrained is not None:
         models.tokenizer.save_pretrained(best_model(folder, TOKENIZER))
     results.append(_fit(phase, FORECASTER, config.training, folder, show))
@@ -75,7 +83,7 @@ def train(
 
 
 def _fit(
-    phase: Phase,
+    phase: Phase[Any],
     part: str,
     training: TrainingConfig,
     folder: Path,
@@ -102,5 +110,6 @@ def _fit(
         if validation < best:
             best, best_step = validation, step
             phase.model.save_pretrained(target)
-        show(Progress(part, step, training.steps, loss, best, 3600 * step / seconds))
-    return PhaseResult(part, first, best, best_step, target)
+        wait = phase.feed.seconds_waited / seconds
+        show(Progress(part, step, training.steps, loss, best, 3600 * step / seconds, wait))
+    return PhaseResult(part, first, best, best_step, phase.feed.seconds_waited / seconds, target)

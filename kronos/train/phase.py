@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -12,42 +13,45 @@ from kronos.checkpoint import Models
 from kronos.config import TrainingConfig
 from kronos.model import Kronos, KronosTokenizer
 from kronos.model.mode import evaluating
-from kronos.train.feed import BarBatch, Feed, RunData, bar_batch, spread
+from kronos.train.data import RunData
+from kronos.train.feed import BarBatch, BarSource, BatchSource, BatchT, Feed, to_device
 from kronos.train.step import (
     StepOptions,
     StepResult,
+    TokenBatch,
     autocast,
     forecaster_loss,
     make_optimizer,
     tokenize,
     training_step,
 )
+from kronos.train.tokens import TokenSource, TokenTable
 
 VALIDATION_WINDOWS = 256
 _VALIDATION_BATCH = 64
 
-LossOf = Callable[[BarBatch], Tensor]
 
-
-class Phase:
-    """One model being trained: `step()` makes one optimizer step, `validate()` looks at it."""
+class Phase(Generic[BatchT]):
+    """One model being trained: calling it makes one optimizer step, `validate()` looks at it."""
 
     def __init__(
         self,
         model: KronosTokenizer | Kronos,
-        loss_of: LossOf,
-        validation_loss_of: LossOf,
+        loss_of: Callable[[BatchT], Tensor],
+        validation_loss_of: Callable[[BatchT], Tensor],
+        source: BatchSource[BatchT],
         data: RunData,
         training: TrainingConfig,
     ) -> None:
         self.model = model
         self._loss_of = loss_of
         self._validation_loss_of = validation_loss_of
+        self._source = source
         self._data = data
         self._training = training
         self._device = str(next(model.parameters()).device)
         self._options = step_options(training)
-        self._feed = Feed(data, training, self._device)
+        self.feed = Feed(source, training, self._device, workers=data.workers)
         self._optimizer = make_optimizer(
             list(model.parameters()),
             learning_rate=training.learning_rate,
@@ -61,7 +65,7 @@ class Phase:
 
     def __call__(self) -> StepResult:
         """Make one step on the next micro-batches of the feed."""
-        batches = self._feed.take(self._training.accumulation)
+        batches = self.feed.take(self._training.accumulation)
         result = training_step(self._loss_of, batches, self._optimizer, self._options)
         self._steps += 1
         if self._scheduler is not None and self._steps <= self._training.steps:
@@ -71,12 +75,12 @@ class Phase:
     @torch.no_grad()
     def validate(self) -> float:
         """Mean loss over windows spread evenly across the validation bars."""
-        starts = spread(self._data.validation, VALIDATION_WINDOWS)
+        starts = self._data.validation.spread(VALIDATION_WINDOWS)
         total = 0.0
         with evaluating(self.model), autocast(torch.device(self._device), self._options.precision):
             for first in range(0, len(starts), _VALIDATION_BATCH):
                 chosen = starts[first : first + _VALIDATION_BATCH]
-                batch = bar_batch(self._data.windows, chosen, self._device)
+                batch = to_device(self._source.gather(chosen), self._device)
                 total += float(self._validation_loss_of(batch)) * len(chosen)
         return total / len(starts)
 
@@ -91,7 +95,7 @@ def step_options(training: TrainingConfig) -> StepOptions:
     )
 
 
-def tokenizer_phase(models: Models, data: RunData, training: TrainingConfig) -> Phase:
+def tokenizer_phase(models: Models, data: RunData, training: TrainingConfig) -> Phase[BarBatch]:
     """Train the tokenizer to reconstruct bars; validated on the full reconstruction's mse."""
     tokenizer, checkpointing = models.tokenizer, training.checkpointing
 
@@ -102,28 +106,41 @@ def tokenizer_phase(models: Models, data: RunData, training: TrainingConfig) -> 
         (_, reconstruction), _, _, _ = tokenizer(batch.features)
         return mse_loss(reconstruction, batch.features)
 
-    return Phase(tokenizer, loss_of, validation_loss_of, data, training)
+    source = BarSource(data.windows, data.train)
+    return Phase(tokenizer, loss_of, validation_loss_of, source, data, training)
 
 
-def forecaster_phase(models: Models, data: RunData, training: TrainingConfig) -> Phase:
+def forecaster_phase(
+    models: Models, data: RunData, training: TrainingConfig, tokens: TokenTable | None = None
+) -> Phase[BarBatch] | Phase[TokenBatch]:
     """Train the forecaster on the tokens of a tokenizer that stays as it is.
 
-    Validated with teacher forcing and causal attention, so that the loss neither draws random
-    tokens nor looks ahead.
+    The tokens are those of the table, or else made anew for every batch. Validated with teacher
+    forcing and causal attention, so that the loss neither draws random tokens nor looks ahead.
     """
     models.tokenizer.eval().requires_grad_(False)
     options = step_options(training)
     look = StepOptions(teacher_forcing=True)
+    if tokens is not None:
+        return Phase(
+            models.forecaster,
+            partial(forecaster_loss, models.forecaster, options=options),
+            partial(forecaster_loss, models.forecaster, options=look),
+            TokenSource(tokens, data.windows, data.train),
+            data,
+            training,
+        )
     return Phase(
         models.forecaster,
-        partial(_loss_on_tokens, models, options),
-        partial(_loss_on_tokens, models, look),
+        partial(_loss_on_bars, models, options),
+        partial(_loss_on_bars, models, look),
+        BarSource(data.windows, data.train),
         data,
         training,
     )
 
 
-def _loss_on_tokens(models: Models, options: StepOptions, batch: BarBatch) -> Tensor:
+def _loss_on_bars(models: Models, options: StepOptions, batch: BarBatch) -> Tensor:
     tokens = tokenize(models.tokenizer, batch.features, batch.stamps)
     return forecaster_loss(models.forecaster, tokens, options)
 

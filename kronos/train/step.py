@@ -66,9 +66,15 @@ def tokenize(tokenizer: KronosTokenizer, bars: Tensor, stamps: Tensor) -> TokenB
         return TokenBatch(*tokenizer.encode_halves(bars), stamps)
 
 
-def forecaster_loss(model: Kronos, tokens: TokenBatch, options: StepOptions) -> Tensor:
-    """Mean of the two cross-entropies of every next token."""
-    s1_targets, s2_targets = tokens.s1_ids[:, 1:], tokens.s2_ids[:, 1:]
+def forecaster_loss(
+    model: Kronos,
+    tokens: TokenBatch,
+    options: StepOptions,
+    targets: TokenBatch | None = None,
+) -> Tensor:
+    """Mean of the two cross-entropies of every next token, of `targets` if they are others."""
+    ahead = tokens if targets is None else targets
+    s1_targets, s2_targets = ahead.s1_ids[:, 1:], ahead.s2_ids[:, 1:]
     s1_logits, s2_logits = model(
         tokens.s1_ids[:, :-1],
         tokens.s2_ids[:, :-1],

@@ -1,4 +1,4 @@
-"""Feeds and phases, on a small made-up market."""
+"""Phases, on a small made-up market."""
 
 import numpy as np
 import pytest
@@ -6,43 +6,9 @@ import torch
 
 from kronos.checkpoint import build_models
 from kronos.model import KronosTokenizer
-from kronos.train.feed import Feed, load_data, spread
+from kronos.train.data import load_data
 from kronos.train.phase import forecaster_phase, tokenizer_phase
 from kronos.train.step import StepOptions
-
-
-def test_an_epoch_shows_every_window_once_and_the_next_in_another_order(small_run):
-    config = small_run(batch_size=8)
-    data = load_data(config)
-    feed = Feed(data, config.training, "cpu")
-    per_epoch, left_out = divmod(len(data.train), 8)
-    assert left_out  # a last batch that is not full
-    epochs = [feed.take(per_epoch) for _ in range(2)]
-    assert {count for epoch in epochs for _, count in epoch} == {8}
-    one, other = (torch.cat([batch.features for batch, _ in epoch]) for epoch in epochs)
-    assert not torch.equal(one, other)
-    assert len(one.unique(dim=0)) == len(other.unique(dim=0)) == per_epoch * 8
-
-
-def test_the_seed_decides_the_order_of_the_feed(small_run):
-    data = load_data(small_run())
-    one, again, other = (
-        Feed(data, small_run(seed=seed).training, "cpu").take(1)[0][0].features
-        for seed in (3, 3, 4)
-    )
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
-
-
-def test_no_training_sample_holds_a_validation_target(small_run):
-    data = load_data(small_run())
-    length = data.windows.sample_length
-    assert data.train[-1] + length <= data.validation[0] + data.windows.window
-
-
-def test_spread_takes_the_ends_and_never_repeats():
-    assert spread(range(10, 20), 3).tolist() == [10, 14, 19]
-    assert spread(range(5), 100).tolist() == [0, 1, 2, 3, 4]
 
 
 def _phase(config, make=forecaster_phase):
@@ -140,7 +106,7 @@ def test_the_tokenizer_validates_on_the_full_reconstruction_alone(small_run):
     value = phase.validate()
     torch.nn.init.zeros_(models.tokenizer.head.weight)
     torch.nn.init.zeros_(models.tokenizer.head.bias)
-    starts = spread(data.validation, 256)
+    starts = data.validation.spread(256)
     expected = np.square(data.windows.batch(starts).features).mean()
     assert phase.validate() == pytest.approx(expected, rel=1e-5)
     assert value != pytest.approx(expected, rel=1e-5)
