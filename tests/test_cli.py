@@ -15,7 +15,7 @@ import pytest
 
 from kronos import __version__
 from kronos.cli import main
-from kronos.data.layout import FEATURES
+from kronos.data.columns import FEATURES
 from kronos.hardware import CATALOGUE, GIB, LiveGpu
 
 
@@ -176,7 +176,7 @@ def test_a_run_that_fails_ends_in_one_line_and_status_1(bars, here):
         (["baseline", "--set", "training.batch_size=none"], ["training.batch_size", "'none'"]),
         (["baseline", "--set", "training.steps"], ["section.setting=value"]),
         (["baseline", "--bars", "absent\nfile.csv"], ["absent file.csv", "No such file"]),
-        (["baseline", "--bars", "."], ["Is a directory"]),
+        (["baseline", "--bars", "."], ["no files of bars in the folder .", ".csv"]),
         (["baseline", "--device", "abacus"], ["--device", "'abacus'"]),
         (["baseline", *SMALL, "--set", "training.batch_size=99999"], ["batch_size 99999"]),
         (["baseline", *SMALL, "--set", "training.window=99999"], ["window 99999"]),
@@ -194,7 +194,7 @@ HEADER = "timestamps,open,high,low,close\n"
 DAY_ONE, DAY_TWO = "2024-01-01,2,3,1,2\n", "2024-01-02,2,3,1,2\n"
 BAD_BARS = {
     "empty": (b"", ["is empty"]),
-    "binary": (b"\xff\xfe\x00\x01", ["0xff", "line 1"]),
+    "binary": (b"\xff\xff\x00\x01", ["0xff", "line 1"]),
     "no rows": (HEADER.encode(), ["no rows"]),
     "no close": (b"timestamps,open,high,low\n2024-01-01,2,3,1\n", ["no column close"]),
     "NaN": (f"{HEADER}{DAY_ONE}2024-01-02,2,3,nan,2\n".encode(), ["low", "row 2", "line 3"]),

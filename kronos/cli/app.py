@@ -61,7 +61,11 @@ def _alone(
 
 
 def run_config(
-    name: str, model: str | None, bars: str | None, overrides: list[str] | None
+    name: str,
+    model: str | None,
+    bars: str | None,
+    overrides: list[str] | None,
+    reading: dict[str, Any] | None = None,
 ) -> "RunConfig":
     """A recipe or a file, and what is to differ from it."""
     from kronos.config import load_config
@@ -70,8 +74,8 @@ def run_config(
     run = load_config(Path(name)) if name.endswith((".yaml", ".yml")) else recipe(name)
     if model is not None:
         run = run.model_copy(update={"model": model_shape(model)})
-    if bars is not None:
-        run = run.model_copy(update={"data": run.data.model_copy(update={"bars": bars})})
+    update = ({} if bars is None else {"bars": bars}) | (reading or {})
+    run = run.model_copy(update={"data": run.data.model_copy(update=update)})
     return run.with_overrides(overrides or [])
 
 

@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kronos.cli.app import AsJson, Device, app, at_least_one, chosen_device
+from kronos.cli.reading import (
+    BARS,
+    Columns,
+    Dedupe,
+    Fill,
+    Repair,
+    Sort,
+    Symbol,
+    Timezone,
+    one_symbol,
+    reading_options,
+    reading_settings,
+)
 from kronos.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
     from pandas.tseries.offsets import CustomBusinessDay
 
-Bars = Annotated[str, typer.Option(help='A CSV of bars, or "ibm": the shipped daily bars.')]
+Bars = Annotated[str, typer.Option(help=BARS)]
 Model = Annotated[
     str, typer.Option(help='"tiny", the folder of a run or of a model, or a hub id (owner/name).')
 ]
@@ -67,19 +80,27 @@ def predict(
     compile: Compile = False,
     plot: Plot = None,
     out: Annotated[Path | None, typer.Option(help="A CSV to write; default: stdout.")] = None,
+    columns: Columns = None,
+    symbol: Symbol = None,
+    timezone: Timezone = None,
+    sort: Sort = False,
+    dedupe: Dedupe = None,
+    fill: Fill = None,
+    repair: Repair = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Forecast the bars that follow a file of bars."""
     from kronos.checkpoint import load_predictor
-    from kronos.data.layout import FEATURES
+    from kronos.data.columns import FEATURES
 
     for option, value in (("--horizon", horizon), ("--window", window), ("--paths", paths)):
         at_least_one(option, value)
     asked = _quantiles(quantiles, paths)
     _check_plot(plot)
     calendar = None if holidays is None else _calendar(holidays)
-    history = _read_bars(bars)
+    settings = reading_settings(columns, symbol, timezone, sort, dedupe, fill, repair)
+    history = one_symbol(bars, reading_options(settings))
     predictor = load_predictor(
         model,
         chosen_device(device),
@@ -147,13 +168,6 @@ def _calendar(holidays: Path) -> "CustomBusinessDay":
                     f"{holidays}, line {number}: {text!r:.60} is no day; write it as 2026-12-25"
                 ) from None
     return CustomBusinessDay(holidays=days)
-
-
-def _read_bars(name: str) -> "pd.DataFrame":
-    from kronos import samples
-    from kronos.data import read_bars
-
-    return read_bars(samples.ibm_daily() if name == "ibm" else name)
 
 
 def _future(

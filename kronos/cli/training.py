@@ -20,20 +20,39 @@ from kronos.cli.app import (
     plain,
     run_config,
 )
+from kronos.cli.reading import (
+    BARS,
+    Columns,
+    Dedupe,
+    Fill,
+    Repair,
+    Sort,
+    Symbol,
+    Timezone,
+    reading_settings,
+)
 
 
 @app.command()
 def train(
     config: Config,
     model: Model = None,
-    bars: Annotated[str | None, typer.Option(help="A CSV of bars; default: the recipe's.")] = None,
+    bars: Annotated[str | None, typer.Option(help=f"{BARS} Default: the recipe's.")] = None,
+    columns: Columns = None,
+    symbol: Symbol = None,
+    timezone: Timezone = None,
+    sort: Sort = False,
+    dedupe: Dedupe = None,
+    fill: Fill = None,
+    repair: Repair = False,
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="The run's folder is made in here.")] = Path("runs"),
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Train tokenizer and forecaster, or fine-tune a pretrained forecaster, on bars."""
-    run = run_config(config, model, bars, overrides)
+    settings = reading_settings(columns, symbol, timezone, sort, dedupe, fill, repair)
+    run = run_config(config, model, bars, overrides, settings)
     from kronos.train import TrainingStopped
     from kronos.train import train as train_run
 
@@ -48,7 +67,8 @@ def train(
     for result in results:
         typer.echo(
             f"{result.part}: validation loss {result.first_validation:.6g} -> "
-            f"{result.best_validation:.6g} at step {result.best_step}; {result.folder}"
+            f"{result.best_validation:.6g} at step {result.best_step}; waited "
+            f"{result.data_wait:.1%} of the time for data; {result.folder}"
         )
 
 

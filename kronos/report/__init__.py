@@ -4,7 +4,7 @@ from kronos.report.candles import ForecastChart, check_chart_path, write_forecas
 from kronos.report.estimates import estimate_text, snapshot_text
 from kronos.report.figures import MemoryCurve, write_figure
 from kronos.report.files import write_report
-from kronos.report.tables import capacity_table, card_table
+from kronos.report.tables import capacity_table, card_table, facts_table, plain_table
 
 __all__ = [
     "ForecastChart",
@@ -13,6 +13,8 @@ __all__ = [
     "card_table",
     "check_chart_path",
     "estimate_text",
+    "facts_table",
+    "plain_table",
     "snapshot_text",
     "write_figure",
     "write_forecast_chart",

@@ -12,6 +12,7 @@ Row = Mapping[str, object]
 _SIZES: Final = ("footprint", "budget")
 _HEADER_WIDTH: Final = 12
 """Longer headers of the terminal's table go on in a second line."""
+_FACT_WIDTH: Final = 88
 _HIDDEN: Final = ("breakdown", "memory source", "card")
 
 
@@ -38,6 +39,18 @@ def card_table(cards: Sequence[Row]) -> str:
         }
         for card in cards
     ]
+    return tabulate(rows, headers="keys", disable_numparse=True, missingval="-")
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> str:
+    """Names and what is said of them, in two columns; long texts go on in the next line."""
+    return tabulate(
+        facts, tablefmt="plain", disable_numparse=True, maxcolwidths=[None, _FACT_WIDTH]
+    )
+
+
+def plain_table(rows: Sequence[Row]) -> str:
+    """Rows whose figures are texts already; a missing one shows as "-"."""
     return tabulate(rows, headers="keys", disable_numparse=True, missingval="-")
 
 
