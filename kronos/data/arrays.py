@@ -27,29 +27,40 @@ _CHECKSUM: Final = struct.Struct("<I")
 _ALIGNMENT: Final = 64
 _BLOCK: Final = 1 << 22
 
-PAGES_BYTES: Final = 20 * 4096
-"""What a place that is touched may add to a process: Linux maps 16 pages around it."""
-_MOST_RESIDENT: Final = 128 << 20
+_MOST_RESIDENT: Final = 64 << 20
+_STATM: Final = "/proc/self/statm"  # its third number: resident pages that belong to files
 
 
 class Pages:
-    """A mapped file, and how much of it may count as this process's memory by now."""
+    """A mapped file, and a bound on how much of it counts as this process's memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._advice: int | None = getattr(mmap, "MADV_DONTNEED", None)
-        self._touched = 0
+        self._before = _resident_files()
 
-    def touched(self, count: int) -> None:
-        """Let go of the mapping once `count` more bytes could make it more than 128 MiB.
+    def bound(self) -> None:
+        """Let go of the mapping where the process has 64 MiB more of files in memory than before.
 
-        The pages stay in the system's cache; they only cease to be this process's.
+        To be called after each batch. How much a batch brings in cannot be told beforehand: Linux
+        maps 64 KiB around a place that is touched, or 2 MiB where its cache has large pages. They
+        stay in that cache; they only cease to be this process's. Where the system does not tell
+        its numbers (all but Linux), nothing is done.
         """
-        self._touched += count
-        if self._touched > _MOST_RESIDENT:
-            self._touched = 0
-            if len(self.mapping) > _MOST_RESIDENT and self._advice is not None:
-                self.mapping.madvise(self._advice)
+        resident = _resident_files()
+        self._before = min(self._before, resident)
+        if resident - self._before > _MOST_RESIDENT and self._advice is not None:
+            self.mapping.madvise(self._advice)
+            self._before = _resident_files()
+
+
+def _resident_files() -> int:
+    """Bytes of files that count as this process's memory; 0 where that is not told."""
+    try:
+        with open(_STATM, "rb", buffering=0) as file:  # anew each time: a fork has its own
+            return int(file.read().split()[2]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class Blocks(NamedTuple):

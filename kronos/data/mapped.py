@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kronos.data.arrays import PAGES_BYTES, Pages, open_arrays, write_arrays
+from kronos.data.arrays import Pages, open_arrays, write_arrays
 from kronos.data.market import Market
 from kronos.errors import DataError
 
@@ -23,9 +23,9 @@ class MappedMarket(Market):
     """What was written with it."""
     pages: Pages
 
-    def release(self, samples: int) -> None:
-        """Bound the memory that drawing batches may take to 128 MiB of the file's pages."""
-        self.pages.touched(2 * samples * PAGES_BYTES)  # a sample's features, and its stamps
+    def release(self) -> None:
+        """Let go of the file's pages where they have become many."""
+        self.pages.bound()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, (self.path,)

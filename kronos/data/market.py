@@ -99,8 +99,8 @@ class Market:
             index = index.tz_localize("UTC").tz_convert(self.zone)
         return pd.DataFrame(self.features[rows].copy(), index=index, columns=list(FEATURES))
 
-    def release(self, samples: int) -> None:
-        """Called after each batch with its number of samples; a mapped market lets go of pages."""
+    def release(self) -> None:
+        """Called after each batch, so that a mapped market can let go of memory."""
 
     def symbol_of(self, bars: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place in `symbols` of each of the bars (B,)."""

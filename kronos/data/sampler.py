@@ -1,6 +1,7 @@
 """The order in which an epoch shows its windows, the same in every process."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,11 +62,13 @@ class EpochSampler:
         whole, rest = divmod(self.samples, self.batch_size * self.ranks)
         return whole + (rest > 0 and not self.drop_last)
 
-    def permutation(self, epoch: int) -> NDArray[np.int64]:
-        """The numbers of `epoch` (from 0) in their order, (samples,)."""
+    def permutation(self, epoch: int) -> NDArray[np.integer[Any]]:
+        """The numbers of `epoch` (from 0) in their order, (samples,), in as few bytes as hold n."""
         # spawn_key, not a list of two numbers: [5 + 2**32, 0] and [5, 1] are one seed to numpy
         sequence = np.random.SeedSequence(self.seed, spawn_key=(epoch,))
-        order = np.random.Generator(np.random.PCG64(sequence)).permutation(self.n)
+        smallest: type[np.integer[Any]] = np.uint32 if self.n <= 2**32 else np.int64
+        order: NDArray[np.integer[Any]] = np.arange(self.n, dtype=smallest)
+        np.random.Generator(np.random.PCG64(sequence)).shuffle(order)
         # a copy, so that a short epoch does not hold the whole order
         return order if self.samples == self.n else order[: self.samples].copy()
 
@@ -78,5 +81,5 @@ class EpochSampler:
         order = self.permutation(epoch)
         together = self.batch_size * self.ranks
         for number in range(first, self.batches_per_epoch):
-            batch = order[number * together : (number + 1) * together]
+            batch = order[number * together : (number + 1) * together].astype(np.int64)
             yield np.array_split(batch, self.ranks)[rank]

@@ -58,6 +58,7 @@ def split_by_time(
         most["train"] = max(most["train"], free - first)
         most["validate"] = max(most["validate"], end - run.start)
     split = TimeSplit(WindowStarts(train), WindowStarts(validation), _timestamp(market, instant))
+    market.release()
     _check(split, windows, most)
     return split
 

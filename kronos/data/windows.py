@@ -26,6 +26,8 @@ from kronos.errors import ConfigError, DataError
 STD_FLOOR = 1e-5
 """Added to each standard deviation, so that a flat column divides by something."""
 
+_HASHED_AT_ONCE = 1 << 19  # bars
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -151,7 +153,7 @@ class Windows:
         stamps = stamps.astype(np.int64, order="C")
         if self._dropped_stamps:
             stamps[..., self._dropped_stamps] = 0
-        self.market.release(len(starts))
+        self.market.release()
         return stamps
 
     def key(self) -> str:
@@ -159,8 +161,10 @@ class Windows:
         settings = [self.window, self.horizon, self.clip, self._dropped]
         digest = hashlib.sha256(json.dumps(settings).encode())
         digest.update(np.ascontiguousarray(self.market.offsets).data)
-        digest.update(np.ascontiguousarray(self.market.features).data)
-        self.market.release(len(self))
+        for first in range(0, len(self.market), _HASHED_AT_ONCE):
+            part = self.market.features[first : first + _HASHED_AT_ONCE]
+            digest.update(np.ascontiguousarray(part).data)
+            self.market.release()
         return digest.hexdigest()
 
     def _samples(self, values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kronos.config import RunConfig
 from kronos.data import Windows, WindowStarts
-from kronos.data.arrays import PAGES_BYTES, Blocks, Pages, open_arrays, write_arrays
+from kronos.data.arrays import Blocks, Pages, open_arrays, write_arrays
 from kronos.errors import DataError
 from kronos.model import KronosTokenizer
 from kronos.train.data import RunData
@@ -38,7 +38,7 @@ class TokenTable:
         """(B, T, 2)"""
         rows = self._ids[numbers].astype(np.int64)
         if self._pages is not None:
-            self._pages.touched(len(numbers) * PAGES_BYTES)
+            self._pages.bound()
         return rows
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """Arrays in one file: they come back as they were, and a damaged file is never taken for sound."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,25 +131,53 @@ def test_a_file_of_other_arrays_is_no_market(tmp_path):
         open_market(tmp_path / "t")
 
 
-def test_pages_are_let_go_of_once_they_could_be_too_many(tmp_path, monkeypatch):
+class Mapping:
+    """Counts what is advised."""
+
+    def __init__(self):
+        self.advised = []
+
+    def madvise(self, advice):
+        self.advised.append(advice)
+
+
+def test_pages_are_let_go_of_once_files_take_64_mib_more(tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(bytes(10_000))
-    monkeypatch.setattr(arrays_module, "_MOST_RESIDENT", 5_000)
+    # at first; a batch below, one above, and after it was let go of; less, as another file left;
+    # and 64 MiB above that
+    mib = iter([100, 164, 165, 110, 50, 114, 115, 50])
+    monkeypatch.setattr(arrays_module, "_resident_files", lambda: next(mib) << 20)
     with (tmp_path / "f").open("rb") as file:
         pages = Pages(file)
-    advised = []
+    pages.mapping = mapping = Mapping()
+    for expected in (0, 1, 1, 1, 2):
+        pages.bound()
+        assert len(mapping.advised) == expected
+    assert next(mib, None) is None
 
-    class Mapping:
-        def __len__(self):
-            return 10_000
 
-        def madvise(self, advice):
-            advised.append(advice)
+def test_a_system_without_the_numbers_or_the_advice_keeps_its_pages(tmp_path, monkeypatch):
+    (tmp_path / "f").write_bytes(bytes(10_000))
+    monkeypatch.setattr(arrays_module, "_STATM", str(tmp_path / "none"))
+    with (tmp_path / "f").open("rb") as file:
+        pages = Pages(file)
+    pages.mapping = mapping = Mapping()
+    pages.bound()
+    monkeypatch.setattr(arrays_module, "_resident_files", lambda: 1 << 40)
+    pages._advice = None
+    pages.bound()
+    assert mapping.advised == []
 
-    pages.mapping, pages._advice = Mapping(), 4
-    for expected in (0, 0, 1, 1, 1, 2):
-        pages.touched(2_000)
-        assert len(advised) == expected
-    pages._advice = None  # a system without it
-    for _ in range(10):
-        pages.touched(2_000)
-    assert len(advised) == 2
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_the_pages_of_a_file_that_was_read_do_leave(tmp_path):
+    with (tmp_path / "f").open("w+b") as file:
+        file.truncate(96 << 20)
+        pages = Pages(file)
+        before = arrays_module._resident_files()
+        assert sum(pages.mapping[:: 1 << 12]) == 0
+        grown = arrays_module._resident_files() - before
+        pages.bound()
+    assert grown > 90 << 20
+    assert arrays_module._resident_files() - before < 8 << 20
+    assert pages.mapping[5_000_000] == 0, "and come back when they are asked for"

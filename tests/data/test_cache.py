@@ -53,6 +53,17 @@ def test_a_changed_file_is_read_anew_though_its_size_and_time_stay(tmp_path):
     assert load_market(path, cache=cache).how == "cached", "the earlier content again"
 
 
+def test_every_byte_of_a_file_counts_and_its_place(tmp_path, monkeypatch):
+    """Parts of a file are digested side by side."""
+    monkeypatch.setattr(cache_module, "_HASHED_AT_ONCE", 4)
+    contents = [b"aaaabbbbcc", b"bbbbaaaacc", b"aaaabbbbcd", b"aaaabbbbc", b"aaaabbbb", b"", b"\0"]
+    names = set()
+    for content in contents:
+        (tmp_path / "a.csv").write_bytes(content)
+        names.add(cache_module.cache_path(tmp_path / "a.csv", ReadOptions(), tmp_path))
+    assert len(names) == len(contents)
+
+
 def test_another_name_is_another_symbol(tmp_path):
     cache = tmp_path / "cache"
     load_market(write(tmp_path / "a.csv"), cache=cache)
